@@ -52,7 +52,7 @@ NOT_RUN = {
     "needs programs of your own": 1,
     "needs the framework, and is run as a file in examples/": 16,
     "needs the recorded sessions": 13,
-    "runs until stopped": 3,
+    "runs until stopped": 4,
     "takes minutes": 2,
     "times depend on the machine, and it takes minutes": 11,
 }

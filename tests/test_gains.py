@@ -145,10 +145,13 @@ def torn(file: Path) -> None:
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a newer version": (newer, "a newer ibidem wrote this (version 99, this one knows 1): upgrade"),
     "another program's": (foreign, "this is a database of another program"),
-    "no database": (lambda file: file.write_bytes(b"no database, and longer than a header " * 99), "this is damaged"),
-    "torn": (torn, "this is damaged"),
-    "a folder": (lambda file: file.mkdir(), "this is no file"),
-    "a pipe": (lambda file: os.mkfifo(file), "this is no file"),
+    "no database": (
+        lambda file: file.write_bytes(b"no database, and longer than a header " * 99),
+        "the file is damaged",
+    ),
+    "torn": (torn, "the file is damaged"),
+    "a folder": (lambda file: file.mkdir(), "not a regular file"),
+    "a pipe": (lambda file: os.mkfifo(file), "not a regular file"),
 }
 
 

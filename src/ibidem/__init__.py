@@ -1,16 +1,16 @@
-"""Ibidem rewrites an LLM request just before it is sent, so that nothing is said twice and nothing is lost.
+"""Ibidem rewrites an LLM request just before it is sent, so that repeated text is sent once and no text is lost.
 
 >>> import ibidem
 >>> result = ibidem.compact(request)          # a provider body, or a bare list of messages
 >>> result.request                            # to be sent instead
 >>> result.stats.total_bytes_saved
 
-What is offered here is loaded when it is first asked for, so that importing costs next to nothing.
+Each name is loaded on first use, so that importing takes almost no time.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in `typing`, whose import takes half as long as the start of Python
+TYPE_CHECKING = False  # as in `typing`, whose import takes half as long as Python's start
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,4 @@
-"""codetether-agent's context strategies, exact, on its own message form.
+"""The context strategies of codetether-agent, exact, on its own message format.
 
 >>> from ibidem.codetether import apply_all
 >>> stats = apply_all(messages)               # changes the list in place
@@ -6,7 +6,7 @@
 
 A message is `{"role": ..., "content": [part, ...]}` with parts of type `text`, `image`, `file`, `tool_call`,
 `tool_result` and `thinking`. For requests of a provider, use `ibidem.compact(request, profile="codetether")`.
-docs/profiles.md has the original names, and where a provider's format deviates.
+docs/profiles.md has the original names, and the deviations of provider formats.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _write(messages: list[Any], plan: Plan) -> None:
             dropped.add(edit.message)
         else:
             beside.setdefault(edit.message, []).append(edit)
-    # From the end, so that positions in front of a removed part stay.
+    # from the end, so that positions before a removed part do not change
     for edit in sorted(dropped_parts, key=lambda edit: edit.path, reverse=True):
         del _container(messages, edit)[edit.path[-1]]
     if dropped or beside:
@@ -180,7 +180,7 @@ def _write(messages: list[Any], plan: Plan) -> None:
 
 
 def _unshare(messages: list[Any]) -> None:
-    """Copy messages and parts if one object is in the history twice: an edit of one must not change the other."""
+    """Copy messages and parts if an object occurs twice in the history: an edit of one must not change the other."""
     contents = [message["content"] for message in messages if isinstance(message, dict) and "content" in message]
     lists = [content for content in contents if isinstance(content, list)]
     parts = [part for content in lists for part in content if isinstance(part, dict)]

@@ -11,7 +11,7 @@
 
 `ResponsePipeline` runs these steps for each response, with invalidation and near-references: layer L0 of the original's
 `LayeredPipeline`. For the results in a request, use `ibidem.compact(request, profile="devboy")`. docs/profiles.md has
-the original names. The same objects are in `ibidem.cache`.
+the original names. `ibidem.cache` has the same objects.
 """
 
 from __future__ import annotations

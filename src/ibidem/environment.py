@@ -1,4 +1,4 @@
-"""What this machine offers: the one place that asks the environment."""
+"""Folders, variables and files of this machine. The only module that reads environment variables."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY"
 
 
 def cache_folder() -> Path:
-    """Where things are kept that may be deleted at any time."""
+    """Return the folder for files that may be deleted at any time."""
     return _folder("XDG_CACHE_HOME", ".cache", "Library/Caches", "Cache")
 
 
 def data_folder() -> Path:
-    """Where things are kept that nothing can bring back."""
+    """Return the folder for files that cannot be recreated."""
     return _folder("XDG_DATA_HOME", ".local/share", "Library/Application Support", "Data")
 
 
 def config_folder() -> Path:
-    """Where this user's own settings are."""
+    """Return the folder of this user's settings."""
     return _folder("XDG_CONFIG_HOME", ".config", "Library/Application Support", "Config")
 
 
 def variables() -> dict[str, str]:
-    """The variables of this process: a copy, to be read or handed to another."""
+    """Return a copy of this process's environment variables."""
     return dict(os.environ)
 
 
 def system_proxies(host: str) -> dict[str, str]:
-    """By scheme: the proxies that settings of the system name for a host, on systems that have such settings."""
+    """Return the system's proxies for a host by scheme. Empty if the system has no such settings."""
     if sys.platform not in ("darwin", "win32"):
         return {}
     from urllib.request import getproxies, proxy_bypass
@@ -45,16 +45,16 @@ def system_proxies(host: str) -> dict[str, str]:
 
 
 def store_target() -> str:
-    """The store of originals, where no option names one."""
+    """Return the store of originals, if no option names one."""
     return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")
 
 
 def has_password(target: str) -> bool:
-    """Whether a store's address holds a password, which would then stand in the list of processes. A path has none."""
+    """Return True if a store's address contains a password, which the process list would show. A path contains none."""
     _, mark, rest = target.partition("://")
     if not mark:
         return False
-    known = rest.rpartition("@")[0].partition(":")[2]  # before the last sign: one in a password may be unescaped
+    known = rest.rpartition("@")[0].partition(":")[2]  # before the last @, because a password may contain one unescaped
     return bool(known) or "password=" in rest.partition("?")[2].lower()
 
 
@@ -62,7 +62,7 @@ STORE_DAYS, STORE_BYTES = "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"
 
 
 def store_limits() -> tuple[str, str]:
-    """For how many days it remembers, and how many bytes, as texts; empty where nothing is said."""
+    """Return the store's retention in days and its size limit in bytes, as texts; empty without settings."""
     return os.environ.get(STORE_DAYS, ""), os.environ.get(STORE_BYTES, "")
 
 
@@ -75,14 +75,14 @@ def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
 
 
 def install_command(extra: str, *options: str) -> str:
-    """The command that installs an optional part: from the clone, if Ibidem was installed from one."""
+    """Return the command that installs an optional part. It uses the clone, if Ibidem was installed from one."""
     place = _clone()
     what = f"'{place or 'ibidem-llm'}[{extra}]'"
     return " ".join(("pip install", *options, what))
 
 
 def _clone() -> str:
-    """The folder that Ibidem was installed from; "" if it came from a package index."""
+    """Return the folder that Ibidem was installed from; "" if it came from a package index."""
     folder = Path(__file__).parents[2]
     if (folder / "pyproject.toml").is_file():
         return str(folder)
@@ -100,21 +100,22 @@ def _clone() -> str:
 
 
 def home() -> Path:
-    """The home folder of this user."""
+    """Return the user's home folder. Raises IbidemError without one."""
     try:
         return Path.home()
     except RuntimeError:
-        from .errors import IbidemError  # not needed by the status line
+        from .errors import IbidemError  # the status line does not need it
 
         raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None
 
 
 def read_bounded(path: Path, most: int, way_out: str) -> bytes | None:
-    """Return the content of a file, None if it does not exist. Raises IbidemError with the cause and `way_out`."""
+    """Return the content of a file; None if it is missing. Raises IbidemError with the cause and the advice
+    `way_out`."""
     where = one_line(str(path))
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened: that alone sets some devices off
-            raise IbidemError(f"{where}: this is no ordinary file: {way_out}")
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening, which alone activates some devices
+            raise IbidemError(f"{where}: not a regular file: {way_out}")
         found = _read_at_most(path, most + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -126,7 +127,7 @@ def read_bounded(path: Path, most: int, way_out: str) -> bytes | None:
 
 
 def _read_at_most(path: Path, most: int) -> bytes:
-    """Read without asking for the size: kernel files report 0 bytes."""
+    """Read without using the file size, because kernel files report 0 bytes."""
     found = bytearray()
     handle = os.open(path, OPEN_FLAGS)
     try:

@@ -1,17 +1,17 @@
-"""Errors that callers may catch, and how text from a request is quoted in a message.
+"""Errors that callers may catch, and the escaping of request text in messages.
 
-A module of its own, because a command that prints its version needs nothing else.
+A separate module, because a command that only prints its version needs no other.
 """
 
 from __future__ import annotations
 
 
 class IbidemError(ValueError):
-    """Invalid input. The message says which input is wrong and what to do about it."""
+    """Invalid input. The message names the input and the fix."""
 
 
 class UsageError(IbidemError, TypeError):
-    """Invalid argument of a call. The message says what was passed and what is expected."""
+    """Invalid argument of a call. The message names the value passed and the expected one."""
 
 
 def one_line(text: str) -> str:

@@ -1,11 +1,11 @@
-"""What was paid and saved by requests that went through `ibidem wrap` and `ibidem proxy`: a file of figures, no texts.
+"""Database of what requests through `ibidem wrap` and `ibidem proxy` cost and saved. It has numbers and no texts.
 
-`exchanges` has a row for each request that went to a model. Rows that are old, or too many, are added up in `days`, by
-the day (of UTC) and without names, and dropped: so sums of all time stay. `trial` is there once somebody tried
-(`--trial`), with a row for each request that took part. `PRAGMA user_version` is the version of the
-tables; a file of a newer one is neither read nor written.
+`exchanges` has a row for each request to a model. Old rows, and rows above the limit, are summed in `days`, by UTC day
+and without names, and deleted. So the totals of all time remain. `trial` exists after the first experiment (`--trial`),
+with a row for each request that took part. `PRAGMA user_version` is the version of the tables. A file of a newer
+version is neither read nor written.
 
-A status line reads this between two keystrokes, so nothing but the standard library is imported here. The writer is in
+A status line reads this between two keystrokes, so only the standard library is imported here. The writer is in
 `proxy.books.gains`.
 """
 
@@ -23,55 +23,55 @@ from .errors import IbidemError, one_line
 GAINS_FILE = "gains.sqlite3"
 GAINS_VERSION = 1
 GAINS_ID = 0x49424947
-"""`PRAGMA application_id`, "IBIG": tells this file from the databases of other programs."""
+"""`PRAGMA application_id`, "IBIG". It distinguishes this file from databases of other programs."""
 
 DAY_SECONDS = 86_400
 _NOON = f"(day * {DAY_SECONDS} + {DAY_SECONDS // 2})"
-"""Where a day of UTC is counted, as SQL: nearly everywhere that is the same day."""
+"""Time at which a UTC day is counted, as SQL. At noon, the local date is the same nearly everywhere."""
 READ_SECONDS, FORGET_SECONDS = 0.25, 2.0
-"""How long a reader waits for others, and who deletes all of it."""
+"""Seconds that a reader waits for a lock, and that a deletion waits."""
 MAX_NAME = 1000
-"""Characters of a name that are kept."""
+"""Maximum stored characters of a name."""
 
 EXCHANGE_COLUMNS = (
-    ("at", "REAL NOT NULL"),  # when it was sent, in Unix seconds
-    ("started", "REAL NOT NULL"),  # the proxy; with `conversation` that names one in the whole file
+    ("at", "REAL NOT NULL"),  # when the request was sent, in Unix seconds
+    ("started", "REAL NOT NULL"),  # start of the proxy; together with `conversation` it is unique in the file
     ("conversation", "TEXT NOT NULL"),
-    ("session", "TEXT NOT NULL"),  # what the client itself calls it, where it says
+    ("session", "TEXT NOT NULL"),  # the client's own session id, if it sends one
     ("client", "TEXT NOT NULL"),
-    ("project", "TEXT NOT NULL"),  # the folder that `ibidem wrap` was started in
+    ("project", "TEXT NOT NULL"),  # the folder in which `ibidem wrap` was started
     ("model", "TEXT NOT NULL"),
     ("format", "TEXT NOT NULL"),
     ("status", "INTEGER NOT NULL"),
-    ("outcome", "TEXT NOT NULL"),  # rewritten, unchanged, observed, failed open, or passed for what is signed
+    ("outcome", "TEXT NOT NULL"),  # rewritten, unchanged, observed, failed open, or passed if it is signed
     ("refused", "INTEGER NOT NULL"),
-    ("miss", "INTEGER NOT NULL"),  # the provider's cache was missed after a change of ours
-    ("observed", "INTEGER NOT NULL"),  # then `would_have_paid` is with ibidem, otherwise without
-    ("paid", "REAL"),  # dollars for input; NULL where nothing was counted
+    ("miss", "INTEGER NOT NULL"),  # 1 after a cache miss that our revision caused
+    ("observed", "INTEGER NOT NULL"),  # 1: `would_have_paid` is with Ibidem; 0: without
+    ("paid", "REAL"),  # dollars for input; NULL without token counts
     ("would_have_paid", "REAL"),
     ("output_paid", "REAL NOT NULL"),
-    ("fresh", "INTEGER NOT NULL"),  # tokens, as the provider counted them
+    ("fresh", "INTEGER NOT NULL"),  # tokens, as counted by the provider
     ("read", "INTEGER NOT NULL"),
-    ("written", "INTEGER NOT NULL"),  # for how long whatever
-    ("written_1h", "INTEGER NOT NULL"),  # of these, for an hour
+    ("written", "INTEGER NOT NULL"),  # with any TTL
+    ("written_1h", "INTEGER NOT NULL"),  # the part of `written` with a TTL of one hour
     ("output", "INTEGER NOT NULL"),
-    ("removed", "INTEGER NOT NULL DEFAULT 0"),  # input tokens that were left out, or would have been if only observed
-    ("plan", "INTEGER NOT NULL DEFAULT 0"),  # a subscription covers it: dollars are values at list prices
+    ("removed", "INTEGER NOT NULL DEFAULT 0"),  # input tokens removed, or removable if only observed
+    ("plan", "INTEGER NOT NULL DEFAULT 0"),  # 1 if a subscription covers it: dollars are values at list prices
 )
 LATER_COLUMNS = EXCHANGE_COLUMNS[-2:]
-"""Files of earlier builds lack these. Readers assume 0, and a writer adds them."""
+"""Columns that files of earlier builds lack. Readers assume 0, and a writer adds them."""
 
 
 TRIAL_COLUMNS = (
     ("at", "REAL NOT NULL"),
-    ("unit", "TEXT NOT NULL"),  # what the coin was tossed for, as a keyed hash
+    ("unit", "TEXT NOT NULL"),  # the randomized session or conversation, as a keyed hash
     ("arm", "TEXT NOT NULL"),  # rewrite or measure
-    ("share", "REAL NOT NULL"),  # of units that are rewritten
+    ("share", "REAL NOT NULL"),  # share of units that are rewritten
     ("profile", "TEXT NOT NULL"),
     ("status", "INTEGER NOT NULL"),
     ("outcome", "TEXT NOT NULL"),
-    ("paid", "REAL"),  # dollars for input and output; NULL where nothing was counted
-    ("saved", "REAL NOT NULL"),  # of these, by our count; nothing where it was only measured
+    ("paid", "REAL"),  # dollars for input and output; NULL without token counts
+    ("saved", "REAL NOT NULL"),  # dollars saved, estimated; 0 if only measured
     ("could_save", "REAL NOT NULL"),
     ("input", "INTEGER NOT NULL"),  # tokens
     ("output", "INTEGER NOT NULL"),
@@ -84,21 +84,22 @@ TRIAL_SCHEMA = f"CREATE TABLE IF NOT EXISTS trial ({', '.join(map(' '.join, TRIA
 
 
 class TrialUnit(NamedTuple):
-    """One client session, or one conversation where none is named, in a trial: all its requests together."""
+    """One client session, or one conversation without a session name, in an experiment, with the sum of its
+    requests."""
 
     unit: str
     first: float
-    """When it began, in Unix seconds."""
+    """Time of its first request, in Unix seconds."""
     arm: str
-    """The side that it began on: it counts there, whatever came after."""
+    """The variant of its first request. It counts there, whatever came later."""
     share: float
     profile: str
     off: bool
-    """It was switched off at some time, and so left the trial."""
+    """True if it was paused at some time, and so left the experiment."""
     requests: int
-    """That were answered."""
+    """Number of requests with a response."""
     priced: int
-    """Of these, those whose cost is known."""
+    """Number of those whose cost is known."""
     turns: int
     rereads: int
     edits: int
@@ -116,30 +117,30 @@ _UNITS = (
     f"sum({_ANSWERED} AND paid IS NOT NULL), sum(turns), sum(rereads), sum(edits), sum(failed_edits), "
     "sum(input), sum(output), total(paid), total(saved), total(could_save) FROM trial {} GROUP BY unit ORDER BY 2"
 )
-"""With `min`, the columns that stand alone are those of the row that has it: SQLite promises that."""
+"""With `min`, the other columns are from the row with the minimum. SQLite guarantees that."""
 
 
 class Sum(NamedTuple):
-    """Of some requests. Dollars are for input, at list prices; `written` holds `written_1h`."""
+    """Totals of some requests. Dollars are for input, at list prices; `written` includes `written_1h`."""
 
     requests: int = 0
     conversations: int = 0
     rewritten: int = 0
     observed: int = 0
-    """Requests that were only looked at (`--observe`)."""
+    """Requests that were only observed (`--observe`)."""
     failures: int = 0
-    """Sent without new edits, because something was in the way."""
+    """Requests sent without new edits, because of an error."""
     refusals: int = 0
-    """Rewritten, refused by the provider, and sent again."""
+    """Rewritten requests that the provider rejected, and that were sent again."""
     misses: int = 0
-    """Misses of the provider's cache after a change of ours."""
+    """Cache misses after our revisions."""
     unpriced: int = 0
-    """Answered, and nobody knows what it cost."""
+    """Requests with a response whose cost is unknown."""
     paid: float = 0.0
     would_have_paid: float = 0.0
-    """Without ibidem. What was only observed would have cost what it did."""
+    """Cost without Ibidem. An observed request counts with its actual cost."""
     could_save: float = 0.0
-    """What ibidem would have saved of what was only observed."""
+    """What Ibidem would have saved on observed requests."""
     output_paid: float = 0.0
     fresh: int = 0
     read: int = 0
@@ -147,9 +148,9 @@ class Sum(NamedTuple):
     written_1h: int = 0
     output: int = 0
     removed: int = 0
-    """Input tokens that were left out."""
+    """Input tokens removed."""
     plan_requests: int = 0
-    """Of all these, requests that a subscription covers. Their dollars are values at list prices."""
+    """Requests that a subscription covers, included in the totals. Their dollars are values at list prices."""
     plan_conversations: int = 0
     plan_paid: float = 0.0
     plan_would_have_paid: float = 0.0
@@ -159,7 +160,7 @@ class Sum(NamedTuple):
 
     @property
     def plan(self) -> Sum:
-        """The part that a subscription covers, as far as it is known."""
+        """The part that a subscription covers, if known."""
         return Sum(
             requests=self.plan_requests,
             conversations=self.plan_conversations,
@@ -172,27 +173,29 @@ class Sum(NamedTuple):
 
     @property
     def by_use(self) -> Sum:
-        """The part that is paid by use."""
+        """The part that is billed per use."""
         return Sum(*[every - part for every, part in zip(self, self.plan, strict=True)])._replace(  # type: ignore[arg-type]
             **dict.fromkeys(PLAN_FIELDS, 0)
         )
 
     @property
     def removed_share(self) -> float:
-        """Share of the input tokens that were left out."""
+        """Fraction of the input tokens that was removed."""
         return self.removed / (self.input + self.removed) if self.removed else 0.0
 
     @property
     def saved(self) -> float:
+        """Dollars saved on input."""
         return self.would_have_paid - self.paid
 
     @property
     def share(self) -> float:
-        """Of what would have been paid, what was saved."""
+        """Fraction of the cost without Ibidem that was saved."""
         return self.saved / self.would_have_paid if self.would_have_paid else 0.0
 
     @property
     def input(self) -> int:
+        """Input tokens, cached or not."""
         return self.fresh + self.read + self.written
 
     def __bool__(self) -> bool:
@@ -226,12 +229,12 @@ _EXPRESSIONS = {
     "would_have_paid": f"total({_WITHOUT})",
     "could_save": "total(CASE WHEN observed THEN paid - would_have_paid END)",
 }
-"""What a field of `Sum` is in `exchanges`, where it is not simply the sum of the column."""
+"""SQL for each field of `UsageTotals` that is not the plain sum of its column in `exchanges`."""
 SUMMED = ", ".join(
     _EXPRESSIONS.get(name) or (f"total({name})" if name == "output_paid" else f"coalesce(sum({name}), 0)")
     for name in Sum._fields
 )
-"""A `Sum` of rows in `exchanges`, as SQL."""
+"""SQL for the `UsageTotals` of rows in `exchanges`."""
 
 SCHEMA = (
     f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, EXCHANGE_COLUMNS))})",
@@ -248,20 +251,20 @@ EARLIER = "(added up, more than 400 days ago)"
 
 
 class GainsError(IbidemError):
-    """The file cannot be used. One line says which, why, and what to do."""
+    """The database cannot be used. One line says which file, why, and what to do."""
 
 
 def path() -> Path:
-    """Where the file is, or would be. IbidemError for who has no home."""
+    """Return the path of the database, which may not exist. Raises IbidemError without a home folder."""
     return data_folder() / GAINS_FILE
 
 
 def name_kept(text: str) -> str:
-    """What is kept of a name that a client sends: one line, not too long, that any database takes."""
+    """Return a client's name as stored: one printable line of limited length."""
     return one_line(text[:MAX_NAME])
 
 
-_DAMAGED = "this is damaged or no database: `ibidem gain --forget` removes it"
+_DAMAGED = "the file is damaged or not a database: `ibidem gain --forget` removes it"
 _BUSY = "another process keeps it locked: try again, or end that process"
 REASONS = {
     sqlite3.SQLITE_BUSY: _BUSY,
@@ -276,6 +279,7 @@ REASONS = {
 
 
 def in_words(file: Path, error: sqlite3.Error | OSError) -> GainsError:
+    """Return an error of SQLite or the system as one line with advice."""
     where = one_line(str(file))
     if isinstance(error, OSError):
         if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -289,10 +293,11 @@ def in_words(file: Path, error: sqlite3.Error | OSError) -> GainsError:
 
 
 def version_of(connection: sqlite3.Connection, file: Path) -> int:
-    """Of its tables; 0 for a file that is empty. Raises GainsError for one that is not for this version."""
+    """Return the version of the tables; 0 for an empty file. Raises UsageDatabaseError if this version cannot read
+    it."""
     outside = not connection.in_transaction
     if outside:
-        connection.execute("BEGIN")  # one state of the file: another process may be making it
+        connection.execute("BEGIN")  # a consistent view: another process may be creating the tables
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -310,9 +315,9 @@ def version_of(connection: sqlite3.Connection, file: Path) -> int:
 
 
 class Gains:
-    """The file, to be read. One that is not there is empty, and is not made by looking.
+    """The usage database, read-only. A missing file counts as empty and is not created.
 
-    Opening it raises GainsError, and so does reading, for a file that cannot be used.
+    Opening and reading raise UsageDatabaseError if the file cannot be used.
     """
 
     def __init__(self, file: Path | None = None, patience: float = READ_SECONDS) -> None:
@@ -321,7 +326,7 @@ class Gains:
         try:
             self._connection = _opened(self.file, patience)
             if self._connection is not None and not version_of(self._connection, self.file):
-                self.close()  # somebody is just making it
+                self.close()  # another process is creating it
             if self._connection is not None:
                 _add_missing(self._connection)
         except (sqlite3.Error, OSError) as error:
@@ -343,19 +348,19 @@ class Gains:
             self._connection = None
 
     def session(self, client_session: str) -> Sum | None:
-        """Of what the client calls its session; None where nothing is known of it."""
+        """Return the totals of a client's session; None without requests."""
         name = name_kept(client_session)
         found = self._rows(f"SELECT {SUMMED} FROM exchanges WHERE session = ? AND session <> ''", name)
         return next((Sum(*row) for row in found if row[0]), None)
 
     def total(self, since: float | None = None, until: float | None = None) -> Sum:
-        """Of requests from then on and up to then, in Unix seconds."""
+        """Return the totals of requests since one time and before another, in Unix seconds."""
         query, values = _within("at", since, until)
         found = self._rows(f"SELECT {SUMMED} FROM exchanges {query}", *values)
         return next((Sum(*row) for row in found if row[0]), Sum()).plus(self._days(since, until))
 
     def sums(self, by: Name, since: float | None = None, until: float | None = None) -> dict[str, Sum]:
-        """By name; empty where none was told, and `EARLIER` for what has none any more."""
+        """Return totals by name. The name is empty if none was sent, and `EARLIER` for rows without names."""
         query, values = _within("at", since, until)
         rows = self._rows(f"SELECT {by}, {SUMMED} FROM exchanges {query} GROUP BY 1", *values)
         found = {name: Sum(*sums) for name, *sums in rows}
@@ -363,12 +368,12 @@ class Gains:
         return {**found, EARLIER: earlier} if earlier else found
 
     def span(self) -> tuple[float, float] | None:
-        """When the first and the last request were; None where nothing is kept."""
+        """Return the times of the first and the last request; None for an empty database."""
         query = f"SELECT min(at), max(at) FROM (SELECT at FROM exchanges UNION ALL SELECT {_NOON} FROM days)"
         return next(((first, last) for first, last in self._rows(query) if first is not None), None)
 
     def trial(self, since: float | None = None, until: float | None = None) -> list[TrialUnit]:
-        """What took part in a trial, in the order in which it began."""
+        """Return the units of experiments, in the order of their first request."""
         if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'trial'"):
             return []
         query, values = _within("at", since, until)
@@ -387,7 +392,7 @@ class Gains:
 
 
 def missing_columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """By table, definitions of the columns that a file of an earlier build lacks."""
+    """Return definitions, by table, of the columns that a file of an earlier build lacks."""
     wanted = {"exchanges": LATER_COLUMNS, "days": [(name, "NOT NULL DEFAULT 0") for name in LATER_FIELDS]}
     missing = {}
     for table, columns in wanted.items():
@@ -397,7 +402,7 @@ def missing_columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def _add_missing(connection: sqlite3.Connection) -> None:
-    """Let queries find the later columns of a file that is only read: temporary views hide its tables."""
+    """Let queries use the later columns of a read-only file: temporary views hide its tables."""
     for table, columns in missing_columns(connection).items():
         if columns:
             zeros = ", ".join(f"0 AS {column.split()[0]}" for column in columns)
@@ -405,7 +410,8 @@ def _add_missing(connection: sqlite3.Connection) -> None:
 
 
 def _within(at: str, since: float | None, until: float | None) -> tuple[str, list[float]]:
-    """Which rows, as SQL. For all of them no index is gone through: that takes five times as long."""
+    """Return a WHERE clause and its values. Without bounds it is empty, because scanning by index takes five times as
+    long."""
     ends = [(f"{at} {sign} ?", end) for sign, end in ((">=", since), ("<", until)) if end is not None]
     return f"WHERE {' AND '.join(term for term, _ in ends)}" if ends else "", [end for _, end in ends]
 
@@ -413,7 +419,7 @@ def _within(at: str, since: float | None, until: float | None) -> tuple[str, lis
 def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
     if not file.is_file():
         if file.exists():
-            raise GainsError(f"{one_line(str(file))}: this is no file: move it away")
+            raise GainsError(f"{one_line(str(file))}: not a regular file: move it away")
         return None
     address = f"{file.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
@@ -424,15 +430,15 @@ def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
         barred = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if not barred or Path(f"{file}-wal").exists():
             raise
-        # Nobody is writing, and the folder does not let us put there what readers agree by: then nothing changes.
+        # No process writes, and SQLite cannot create its shared-memory file here. So the file does not change.
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
     return connection
 
 
 def forget(file: Path | None = None) -> Sum:
-    """Delete the file, and what stands in it. Returns what that was; nothing for a file that could not be read.
+    """Delete the database. Return its totals, or empty ones if it could not be read.
 
-    What is there is deleted first and then the file: who has it open finds it empty, and goes on.
+    The rows are deleted before the file, so that a process that has it open finds it empty and continues.
     """
     file, was = path() if file is None else file, Sum()
     try:
@@ -449,23 +455,24 @@ def forget(file: Path | None = None) -> Sum:
 
 
 def _emptied(file: Path) -> None:
-    """Raises if others keep it locked. What is damaged, or of another version, is for the file system to delete."""
+    """Delete all rows. Raises if another process locks the file. Damaged files, and those of other versions, are only
+    deleted."""
     with closing(sqlite3.connect(file, timeout=FORGET_SECONDS, isolation_level=None)) as connection:
         try:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM exchanges")
             connection.execute("DELETE FROM days")
-            connection.execute(TRIAL_SCHEMA)  # there may be none, and what is empty is deleted with the file
+            connection.execute(TRIAL_SCHEMA)  # the table may be missing
             connection.execute("DELETE FROM trial")
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             if is_busy(error):
                 raise
         with suppress(sqlite3.DatabaseError):
-            connection.execute("PRAGMA journal_mode = DELETE")  # where nobody else has it open, no log stays beside it
+            connection.execute("PRAGMA journal_mode = DELETE")  # if no other process has it open, this removes its log
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Others have it: to try again may help."""
+    """Return True if another process locks the file, so that a retry may help."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -1,10 +1,10 @@
-"""The values that everything else reads: a conversation as its provider will see it.
+"""The values that all other code reads: a conversation as its provider will see it.
 
-A value is frozen and remembers where it stands on the wire: `path` leads from the message's own wire object to the
-value, in the history *as it was given*. Every edit names such a position, so there is one coordinate system from the
-first strategy to the last, and what nobody names keeps its object and its bytes (law 7).
+A value is frozen and has its position in the request: `path` leads from the message's own wire object to the value, in
+the history *as given*. Every edit names such a position, so all strategies use one coordinate system. Values without an
+edit keep their object and their bytes (invariant 7).
 
-Sizes are UTF-8 bytes throughout, windows count messages from the end.
+Sizes are always UTF-8 bytes. Windows count messages from the end.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Answers = Literal["next", "following", "later"]
 LoopThinking = Literal["", "all", "calls"]
 
 Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
-"""What an edit may touch. Everything else in a request is sacred (law 8)."""
+"""What an edit may change. Everything else in a request is protected (invariant 8)."""
 
 
 def size(text: str) -> int:
-    """UTF-8 bytes. A lone surrogate, which a JSON escape can carry, counts three."""
+    """Return the number of UTF-8 bytes. A lone surrogate, which a JSON escape can contain, counts three."""
     return len(text) if text.isascii() else _encoded_size(text)
 
 
 @lru_cache(maxsize=4)
 def _encoded_size(text: str) -> int:
-    """A text and what is sent for it are measured again at every step that compares them."""
+    """Cached, because a text and its replacement are measured again at every comparison."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -42,39 +42,44 @@ class Text(msgspec.Struct, frozen=True):
     text: str
     path: Path
     bound: bool = False
-    """Something beside it counts on this very string (citations, annotations, a signature): never edited."""
+    """True if another field depends on this exact string (citations, annotations, a signature): never edited."""
 
 
 class Thinking(msgspec.Struct, frozen=True):
+    """Reasoning of the model, with or without a readable text."""
+
     text: str
     path: Path
     signed: bool = False
     removable: bool = True
-    """False where the provider ties it to what follows, so that it cannot go alone."""
+    """False if the provider links it to the parts after it, so that it cannot be removed separately."""
     sealed: int = 0
-    """Characters of what only the provider can read (a signature, encrypted content), beyond those that the shortest
-    has. They tell its size."""
+    """Characters that only the provider can read (a signature, encrypted content), beyond the shortest possible ones.
+    They indicate its size."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
+    """A tool call by the model."""
+
     id: str
     name: str
     input: Any
-    """Arguments as they stand on the wire: a string or a JSON value."""
+    """Arguments as sent: a string or a JSON value."""
     path: Path
     input_path: Path
     bound: bool = False
+    """True if edits must not change its arguments."""
     nameless: bool = False
-    """The wire gives no id: `id` is made up, and it is paired by its tool's name and by order."""
+    """True if the request has no id: `id` is generated, and the call is paired by its tool's name and by order."""
 
     @property
     def arguments(self) -> str:
-        """The arguments as text; an object is written compactly, in the order it was given."""
+        """The arguments as text. An object is written compactly, in the order given."""
         return self.input if isinstance(self.input, str) else to_json(self.input)
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Carried to the byte, never looked into: images, unknown blocks, whatever comes next year."""
+    """Content that is forwarded byte for byte and never parsed: images, unknown blocks, future types."""
 
     kind: str
     path: Path
@@ -84,47 +89,54 @@ Segment = Text | Opaque
 
 
 class ToolResult(msgspec.Struct, frozen=True):
+    """The output of a tool call, as sent to the model."""
+
     call_id: str
     segments: tuple[Segment, ...]
     path: Path
     failed: bool = False
-    """The client says that the call failed."""
+    """True if the client reports that the call failed."""
     name: str = ""
-    """Of the tool, where the wire says it."""
+    """Name of the tool, if the request has it."""
     nameless: bool = False
-    """The wire gives no id, see ToolCall."""
+    """True if the request has no id; see ToolCall."""
 
 
 Part = Text | Thinking | ToolCall | ToolResult | Opaque
 
 STORED_KIND = "item_reference"
-"""The kind of an Opaque part that stands for something the provider keeps."""
+"""Kind of an Opaque part that refers to an item stored by the provider."""
 
 NO_OBJECT_KIND = "no object"
-"""The kind of an Opaque segment where a response should be an object."""
+"""Kind of an Opaque segment in place of a response object."""
 
 MALFORMED_KIND = "malformed"
-"""The kind of an Opaque part that stands where a provider would expect something else."""
+"""Kind of an Opaque part that does not match the provider's format."""
 
 
 class Message(msgspec.Struct, frozen=True):
+    """One entry of a history."""
+
     index: int
     """Position in the history as given; `INSERTED_INDEX` for a message that a plan adds."""
     role: str
-    """system | user | assistant | tool, or what the wire says. A user message that holds only results is `tool`."""
+    """system | user | assistant | tool, or the value sent. A user message with only results has the role `tool`."""
     parts: tuple[Part, ...]
     wire: Any
+    """The message as sent."""
 
     @property
     def calls(self) -> list[ToolCall]:
+        """Tool calls in the message, in order."""
         return [part for part in self.parts if type(part) is ToolCall]
 
     @property
     def results(self) -> list[ToolResult]:
+        """Tool results in the message, in order."""
         return [part for part in self.parts if type(part) is ToolResult]
 
     def texts(self) -> Iterator[str]:
-        """Everything in it that is text, in order, uncopied."""
+        """Yield all texts of the message in order, without copying."""
         for part in self.parts:
             if isinstance(part, Text | Thinking):
                 yield part.text
@@ -135,7 +147,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def speaker(self) -> str:
-        """Whose turn it is on the wire of an alternating format: results are the user's."""
+        """Role in a format that alternates user and assistant: results count as the user's."""
         return "user" if self.role == "tool" else self.role
 
 
@@ -143,123 +155,127 @@ INSERTED_INDEX = -1
 
 
 class Dialect(Protocol):
-    """What may be asked about a wire format; `formats/` has one implementation each."""
+    """The facts about a wire format that other code needs; `formats/` has one implementation each."""
 
     @property
     def name(self) -> str: ...
     @property
     def history_key(self) -> str:
-        """The field of the body that holds the history."""
+        """Field of the body that contains the history."""
 
     @property
     def answers(self) -> Answers:
-        """Where the results of a call must stand: in the next message, in the messages that follow
-        without a break, or anywhere later."""
+        """Required position of a call's results: in the next message, in the messages directly after, or anywhere
+        later."""
 
     @property
     def alternating(self) -> bool:
-        """User and assistant take turns."""
+        """True if user and assistant must alternate."""
 
     @property
     def object_arguments(self) -> bool:
-        """Call arguments are a JSON object; elsewhere they are a string."""
+        """True if call arguments are a JSON object; in other formats they are a string."""
 
     @property
     def blank_is_empty(self) -> bool:
-        """A text of white space alone is refused as an empty one is."""
+        """True if the provider rejects a text of only white space, like an empty one."""
 
     @property
     def tells_failures(self) -> bool:
-        """A result of a call that failed is marked as such."""
+        """True if the result of a failed call has a field that says so."""
 
     @property
     def silent_results(self) -> bool:
-        """A result may be an empty text."""
+        """True if a result may be an empty text."""
 
     @property
     def shows_thinking(self) -> bool:
-        """Thinking that is sent back has a place on the wire; elsewhere a client may send it and a log not tell."""
+        """True if thinking has a field in requests. In other formats, a client may send it although a log does not show
+        it."""
 
     @property
     def loop_thinking(self) -> LoopThinking:
-        """Thinking of the active tool loop without which the provider rejects a request: none, all of it, or that of
-        messages with calls."""
+        """Thinking of the active tool loop that the provider requires: none, all, or only in messages with calls."""
 
     @property
     def reasoning_key(self) -> str:
-        """Field of a message that has thinking beside its content; empty if there is none. `read` does not read it."""
+        """Field of a message that contains thinking separately from its content; empty without one. `read_message`
+        ignores it."""
 
     def read(self, index: int, wire: Any) -> Message: ...
     def server_history(self, head: Mapping[str, Any]) -> bool:
-        """Part of the history is kept by the provider, so a result may answer a call that is not here."""
+        """Return True if the provider stores a part of the history, so a result may answer a call that is not here."""
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """Return True if the provider may remove earlier messages without a word in its response, or shows the model
-        results that are not in the request: what a reference names is not sure to be what the model finds."""
+        """Return True if the provider may remove earlier messages without reporting it, or shows the model results that
+        are not in the request. A reference may then name a text that the model does not see."""
 
     def manages_context(self, head: Mapping[str, Any]) -> bool:
-        """Return True if the provider may clear or compact earlier messages. Its response says when it did."""
+        """Return True if the provider may clear or compact earlier messages. Its response reports that."""
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        """The request asks the provider to clear the thinking of earlier turns."""
+        """Return True if the request asks the provider to clear the thinking of earlier turns."""
 
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
-        """The request asks the provider to drop thinking that was signed against something else, not to refuse it."""
+        """Return True if the request asks the provider to drop thinking that was signed for another history, instead of
+        rejecting the request."""
 
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
-        """Return True if the request carries a checksum of its body: no other body may be sent with it."""
+        """Return True if the request carries a checksum of its body, so that no other body may be sent."""
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        """The tools that a request offers."""
+        """Return the names of the tools that a request offers."""
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        """The request asks the provider to keep it in its cache for that long. `recent` are its last messages."""
+        """Return True if the request asks for a TTL of one hour. `recent` are its last messages."""
 
     @property
     def marks(self) -> Any:
-        """How a provider is told what to keep in its cache: `formats.marks.Marks`."""
+        """The cache directives of the format, a `formats.cache_control.CacheControl`."""
 
     def user_message(self, text: str) -> Any:
-        """A user message, as wire."""
+        """Return a user message as sent."""
 
     def text_block(self, text: str) -> Any:
-        """A text part for a message that holds a list of parts, as wire."""
+        """Return a text part as sent, for a message with a list of parts."""
 
     def result_block(self, call: ToolCall, text: str) -> Any:
-        """The answer to a call, as the wire part (or whole message) that carries it."""
+        """Return the result of a call as sent: a part, or a whole message."""
 
     def results_message(self, blocks: Sequence[Any]) -> list[Any]:
-        """The wire message or messages that carry these result blocks."""
+        """Return the message or messages as sent that contain these result blocks."""
 
     def parts_path(self, message: Message) -> Path | None:
-        """Where a message's list of parts stands, or None if its content is no list."""
+        """Return the path of a message's list of parts; None if its content is not a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
+    """A request as values: its history and its parameters."""
+
     messages: tuple[Message, ...]
     dialect: Dialect
     head: Mapping[str, Any]
-    """The rest of the request body: everything that is not history. Empty for a bare list."""
+    """The request parameters: all fields of the body except the history. Empty for a bare list."""
     whole: bool = True
-    """False when the history is not a list of messages (a bare `input` string): nothing to work on."""
+    """False if the history is not a list of messages (a bare `input` string), so that it cannot be edited."""
 
     @property
     def server_history(self) -> bool:
-        """Part of what the model sees is kept by the provider."""
+        """True if the provider stores a part of the history that the model sees."""
         return self.dialect.server_history(self.head) or any(
             isinstance(part, Opaque) and part.kind == STORED_KIND for message in self.messages for part in message.parts
         )
 
     def older_than(self, window: int) -> tuple[Message, ...]:
-        """All but the last `window` messages."""
+        """Return all but the last `window` messages."""
         return self.messages[: max(0, len(self.messages) - window)]
 
     def running_loop(self) -> int:
-        """Position where the running tool loop starts; past the end when none is running.
+        """Return the position where the active tool loop starts; the number of messages without one.
 
-        A loop runs while the history ends in calls or results, and reaches back to the last message that is the
-        user's own. Providers demand the thinking of that stretch unchanged.
+        A loop is active while the history ends in calls or results. It starts at the last message that the user wrote.
+        Providers require its thinking unchanged.
         """
         messages = self.messages
         if not messages or not (messages[-1].results or messages[-1].calls):
@@ -275,12 +291,13 @@ _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON text. Order, unicode and number spelling are Python's; NaN is carried."""
+    """Return compact JSON text. Order, Unicode and numbers are written as Python writes them; NaN is allowed."""
     return _compact(value)
 
 
 def string(value: Any) -> str:
-    """A field that should be a string. Anything else reads as empty: it is carried, not judged, here."""
+    """Return a value that should be a string, or "" for any other type. Wrong types are forwarded, not reported,
+    here."""
     return value if isinstance(value, str) else ""
 
 
@@ -288,5 +305,5 @@ _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 
 
 def type_name(value: Any) -> str:
-    """What JSON calls it."""
+    """Return JSON's name for the type of a value."""
     return "null" if value is None else _TYPES.get(type(value), f"a {type(value).__name__}")

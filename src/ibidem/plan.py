@@ -1,7 +1,7 @@
-"""Edits, and the one function that carries them out.
+"""Edits, and the functions that apply them.
 
-A strategy proposes edits; it changes nothing. Every edit names a position in the history as given, so edits of several
-strategies can be laid over each other, printed, priced, refused and replayed.
+A strategy proposes edits and changes nothing itself. Every edit names a position in the history as given, so edits of
+several strategies can be combined, printed, priced, rejected and replayed.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from .wire import Change, Op, rebuild
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to the history, with what it takes away and what it puts there."""
+    """One change to the history, with the texts that it removes and adds."""
 
     strategy: str
-    """The name it is counted under."""
+    """The label that it is counted under."""
     op: Op
-    """`set` what stands there, `drop` it, or put something `before` or `after` it."""
+    """`set` replaces the value at the position, `drop` removes it, `before` and `after` insert next to it."""
     message: int
     """Index in the history as given."""
     path: Path = ()
-    """Inside that message; () is the message itself."""
+    """Path inside that message; () is the message itself."""
     removed: tuple[str, ...] = ()
-    """The texts that go, uncopied."""
+    """The removed texts, not copied."""
     added: str = ""
-    """The text that stands there instead."""
+    """The text that replaces them."""
     value: Any = None
-    """What is written on the wire; None means `added`."""
+    """The value for the request; None means `added`."""
     fewer_tokens: bool = False
-    """The strategy made sure that there are no more tokens than before, and no more bytes however they are spelled in
-    JSON, so that nobody has to count again."""
+    """True if the strategy ensured that the edit adds no tokens, and no bytes in any JSON style, so that no other code
+    must count again."""
     hits: int = 1
-    """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
+    """Number of matches of the strategy; 0 for an edit that only accompanies another."""
     reason: str = ""
-    """For people: why it was made."""
+    """Why it was made, for people."""
     keeps_structure: bool = False
-    """The strategy made sure that the edit breaks no rule of structure: it takes away thinking beside other parts, or
-    puts arguments of the right type in the place of others."""
+    """True if the strategy ensured that the edit breaks no structure rule: it removes thinking next to other parts, or
+    replaces arguments with others of the right type."""
     counted_bytes: int | None = None
-    """Bytes saved, where a ported strategy counts them by other rules than `removed` and `added`."""
+    """Bytes saved, if a ported strategy does not count them from `removed` and `added`."""
     counted_tokens: float | None = None
-    """Tokens removed, by our count, if the text in `removed` does not tell: thinking may have an empty text."""
+    """Estimated tokens removed, if `removed` does not show them: thinking may have an empty text."""
 
     @property
     def bytes_saved(self) -> int:
-        """Content bytes, never negative: what grows saves nothing."""
+        """Content bytes saved, never negative: a longer text counts 0."""
         if self.counted_bytes is not None:
             return self.counted_bytes
         return max(0, sum(map(size, self.removed)) - size(self.added))
 
     @property
     def adds_parts(self) -> bool:
-        """Whether it puts something beside its position, or turns a content string into a list of parts."""
+        """True if it inserts next to its position, or turns a content string into a list of parts."""
         return self.op in ("before", "after") or isinstance(self.value, list)
 
     @property
     def written(self) -> Any:
-        """What stands on the wire afterwards."""
+        """The value in the request after the edit."""
         return self.added if self.value is None else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Edits in the order they were decided. A later edit of the same position outranks an earlier one."""
+    """Edits in the order of decision. A later edit of the same position replaces an earlier one."""
 
     edits: tuple[Edit, ...] = ()
-    """In the order in which they were decided."""
+    """The edits, in the order of decision."""
     points: tuple[Point, ...] = ()
-    """Where what had been sent before was changed, and at what price (law 3)."""
+    """Revisions of text that was already sent, with their prices (invariant 3)."""
 
     def __bool__(self) -> bool:
         return bool(self.edits)
@@ -92,16 +92,16 @@ class Plan:
 
     @property
     def structural(self) -> bool:
-        """Whether it does more than put one text in another's place: only then can it break a rule of structure."""
+        """True if any edit does more than replace a text. Only such edits can break a structure rule."""
         return any((edit.op != "set" or edit.value is not None) and not edit.keeps_structure for edit in self.edits)
 
     @property
     def adds_parts(self) -> bool:
-        """Whether it puts parts into messages, which are then read anew."""
+        """True if it adds parts to messages, which are then parsed again."""
         return any(edit.path and edit.adds_parts for edit in self.edits)
 
     def changes(self, prefix: Path = ()) -> list[Change]:
-        """What is to be done on the wire, each position once, `prefix` leading to the history."""
+        """Return the changes to the request, one per position. `prefix` leads to the history."""
         final: dict[tuple[Any, ...], Change] = {}
         dropped = {edit.message for edit in self.edits if edit.op == "drop" and not edit.path}
         parts = {(edit.message, edit.path) for edit in self.edits if edit.op == "drop" and edit.path}
@@ -120,10 +120,10 @@ def _is_inside(edit: Edit, dropped: set[tuple[int, Path]]) -> bool:
 
 
 def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:
-    """The conversation as it will be sent. Untouched messages are the same objects.
+    """Return the conversation as it will be sent. Messages without edits are the same objects.
 
-    If the plan ends in `step`, and what came before that has been carried out already as `sent`, only messages that
-    the step touches are made anew.
+    If the plan ends in `step`, and the edits before it were applied already to give `sent`, only messages that the step
+    changes are created again.
     """
     if not plan:
         return conv
@@ -133,7 +133,7 @@ def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conver
         (inside if edit.path else whole).setdefault(edit.message, []).append(edit)
     if inside:
         for index in [index for index, edits in whole.items() if any(edit.op == "drop" for edit in edits)]:
-            inside.pop(index, None)  # nobody will see them
+            inside.pop(index, None)  # the whole message is removed
     done: dict[int, Message] = {}
     if step is not None and sent is not None:
         touched = {edit.message for edit in step}
@@ -148,10 +148,9 @@ def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conver
 
 
 def apply_step(sent: Conversation, step: Plan) -> Conversation:
-    """Return the conversation with more edits made, each of a text or a part that no edit before it changed the
-    position of.
+    """Return the conversation with more edits. No earlier edit may have moved their positions.
 
-    It costs what the edits touch, unlike `apply`, which goes through the whole history.
+    Its time depends only on these edits, unlike `apply_plan`, which visits the whole history.
     """
     inside: dict[int, list[Edit]] = {}
     beside: dict[int, list[Edit]] = {}
@@ -179,7 +178,7 @@ def apply_step(sent: Conversation, step: Plan) -> Conversation:
 
 
 def _around(conv: Conversation, message: Message, edits: Sequence[Edit]) -> Sequence[Message]:
-    """The messages that take the place of one."""
+    """Return the messages that replace one."""
     if not edits:
         return (message,)
     before = [_inserted(conv, edit) for edit in edits if edit.op == "before"]
@@ -192,9 +191,9 @@ def _inserted(conv: Conversation, edit: Edit) -> Message:
 
 
 def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
-    """Values keep their positions, so that later strategies can name them.
+    """Apply edits inside a message. Values keep their positions, so that later strategies can name them.
 
-    Only a message that gains parts is read anew from its new wire form; nothing may edit it after that.
+    A message that gains parts is parsed again from its new wire form. It must not be edited after that.
     """
     if any(edit.adds_parts for edit in edits):
         changes = Plan(tuple(structs.replace(edit, message=0) for edit in edits)).changes()
@@ -210,7 +209,7 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     if edit is not None and edit.op == "drop":
         return None
     if type(part) is Text:
-        block = edits.get(part.path[:-1])  # a block is dropped whole, its text is replaced
+        block = edits.get(part.path[:-1])  # a block is dropped whole; its text is replaced
         if block is not None and block.op == "drop":
             return None
         return part if edit is None else Text(edit.added, part.path)
@@ -228,7 +227,7 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
 
 
 def _called(call: ToolCall, edits: Mapping[Path, Edit]) -> ToolCall:
-    """The call with edited arguments."""
+    """Return a call with edited arguments."""
     if (new := edits.get(call.input_path)) is not None:
         return structs.replace(call, input=new.written)
     depth = len(call.input_path)
@@ -241,7 +240,7 @@ def _called(call: ToolCall, edits: Mapping[Path, Edit]) -> ToolCall:
 
 
 def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
-    """Texts of the model itself (what it says, and strings that it gives to tools), and where they stand."""
+    """Yield the texts that the model wrote (messages, and string arguments of calls), with their positions."""
     for part in message.parts:
         if isinstance(part, Text) and message.role == "assistant":
             yield part.path, part.text
@@ -260,11 +259,11 @@ class Target:
 
     kind: Kind
     text: str | None = None
-    """What stands there, if the edit puts something in its place."""
+    """The current text, if the edit replaces it."""
 
 
 class Targets:
-    """What edits of one message would touch: each is found at once, however many parts the message has."""
+    """The values that edits of one message may change. Finding one takes constant time."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -285,7 +284,7 @@ class Targets:
                 self._calls.setdefault(part.input_path, part)
 
     def of(self, edit: Edit) -> Target | None:
-        """None when it is nothing that may be touched, or not in that way."""
+        """Return what an edit would change; None if the position is protected, or not for this kind of edit."""
         if edit.adds_parts:
             return Target("messages")
         if edit.op == "drop":
@@ -298,7 +297,7 @@ class Targets:
         return found if found is not None and (written or found.kind == "arguments") else None
 
     def _argument(self, path: Path) -> Target | None:
-        """The arguments of a call, or a text that is one of them."""
+        """Return the arguments of a call, or one text among them."""
         if path in self._calls:
             return Target("arguments", self._calls[path].arguments)
         call = path[:-1]
@@ -311,5 +310,5 @@ class Targets:
 
 
 def target(message: Message, edit: Edit) -> Target | None:
-    """What a single edit would touch."""
+    """Return what a single edit would change."""
     return Targets(message).of(edit)

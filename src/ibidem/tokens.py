@@ -1,7 +1,7 @@
-"""Token counts: exact for OpenAI's public encodings, and the common yardstick for everyone else's.
+"""Token counts: exact for OpenAI's public encodings, and an estimate in the same unit for all other models.
 
-No current Claude or Gemini tokenizer is public. Their counts are stated in o200k tokens, and never pretend to be
-the provider's own.
+No current Claude or Gemini tokenizer is public. Their counts are in o200k tokens, and never presented as the provider's
+own.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ ENCODINGS: dict[str, str] = {
     "gpt-4.": "o200k_base",
     "gpt-4": "cl100k_base",
 }
-"""Model name prefix → encoding; the first that fits counts, and what fits none has `DEFAULT_ENCODING`."""
+"""Model name prefix → encoding. The first match counts; without one, `DEFAULT_ENCODING`."""
 
 DEFAULT_ENCODING = "o200k_base"
 
 BYTES_PER_TOKEN = 4
-"""About, where counting is not worth its time."""
+"""Rough average, for uses where counting takes too long."""
 
 PIECE_CHARACTERS = 1 << 16
-"""Characters handed over at once: the encoder holds the interpreter while it works."""
+"""Characters per call of the encoder, which blocks other threads while it works."""
 
 SPECIAL, TOKEN_BYTES = "<|", 4
-"""How every special token begins: a text with one is counted in the slower way, which takes it for the text that it is.
-Of all others the tokens are asked for as one run of bytes, so many for each."""
+"""Start of every special token, and bytes per token of the flat encoding. A text with such a start is counted in the
+slower way, which treats it as plain text. For all others, the tokens are requested as one byte string."""
 
 MAX_TOKEN_BYTES = 128
 """Bytes of the longest token in either encoding (a run of spaces)."""
@@ -41,6 +41,8 @@ _BETWEEN_WORDS = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])|(?<=\n)(?=[A-Za-z])")
 
 
 class TokenCounter(Protocol):
+    """A function that counts the tokens of a text."""
+
     def __call__(self, text: str) -> int: ...
 
 
@@ -50,10 +52,10 @@ def encoding_of(model: str | None) -> str:
 
 
 def counter(model: str | None = None) -> TokenCounter:
-    """The counter for a model; see `ENCODINGS`."""
+    """Return the token counter for a model; see `ENCODINGS`."""
     encoding = encoding_of(model)
     if encoding not in _counters:
-        with _loading:  # two threads that ask at once would each load the ranks, and one of them for nothing
+        with _loading:  # otherwise two threads could load the same ranks
             if encoding not in _counters:
                 _counters[encoding] = _counter(encoding)
     return _counters[encoding]
@@ -64,14 +66,14 @@ _loading = threading.Lock()
 
 
 def _counter(encoding: str) -> TokenCounter:
-    """Loads its ranks: 50 ms, and nothing is fetched."""
+    """Load the ranks of an encoding. It takes 50 ms and downloads nothing."""
     import splintr
 
     tokenizer = splintr.Tokenizer.from_pretrained(encoding)
     encode, to_bytes = tokenizer.encode_ordinary, tokenizer.encode_flat
 
     def count(text: str) -> int:
-        if not text.isascii():  # a lone surrogate is no UTF-8: it counts as the replacement character
+        if not text.isascii():  # a lone surrogate is not valid UTF-8 and counts as the replacement character
             text = text.encode("utf-8", "replace").decode()
         if len(text) <= PIECE_CHARACTERS and SPECIAL not in text:
             return len(to_bytes(text)) // TOKEN_BYTES
@@ -86,7 +88,7 @@ def _counter(encoding: str) -> TokenCounter:
 
 
 def _cut(text: str, end: int) -> int:
-    """The last place before `end` where a token ends for certain: between two words."""
+    """Return the last position before `end` where a token surely ends: between two words."""
     if end >= len(text):
         return len(text)
     found = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE_CHARACTERS // 16, end)]
@@ -94,21 +96,21 @@ def _cut(text: str, end: int) -> int:
 
 
 def fewer(long: str, short: str, count: TokenCounter) -> int:
-    """Tokens that `short` has less than `long`, counting no more than the lines in which they differ."""
+    """Return how many tokens fewer `short` has than `long`. Only lines that differ are counted."""
     limit = min(len(long), len(short))
     start = _boundary_before(long, _agree(lambda size: long[:size] == short[:size], limit))
     end = _agree(lambda size: long[len(long) - size :] == short[len(short) - size :], limit - start)
-    found = _LINE_START.search(long, len(long) - end + 1)  # the break as well stands in both
+    found = _LINE_START.search(long, len(long) - end + 1)  # the line break is part of both
     behind = len(long) - found.start() if found else 0
     return count(long[start : len(long) - behind]) - count(short[start : len(short) - behind])
 
 
 _LINE_START = re.compile(r"(?<=\n)(?=[ \t]*[A-Za-z0-9])")
-"""No token spans it: what has a line break in it ends with the last of them, and slashes behind that."""
+"""A position that no token spans. A token with a line break ends with the last one, or with slashes after it."""
 
 
 def _boundary_before(text: str, end: int) -> int:
-    """The last place up to there that no token spans, within a few lines; 0 if there is none."""
+    """Return the last position up to `end` that no token spans, searched in a few lines; 0 without one."""
     first = max(0, end - SEARCHED_CHARACTERS)
     starts = [found.start() for found in _LINE_START.finditer(text, first, end)]
     return starts[-1] if starts else 0
@@ -118,7 +120,7 @@ SEARCHED_CHARACTERS = 1000
 
 
 def _agree(same: Callable[[int], bool], limit: int) -> int:
-    """The largest size up to the limit for which two texts are the same, as they are for every smaller one."""
+    """Return the largest size up to the limit for which `same` is true. It must be true for every smaller size."""
     if same(limit):
         return limit
     low, high = 0, limit
@@ -129,9 +131,9 @@ def _agree(same: Callable[[int], bool], limit: int) -> int:
 
 
 def no_more(short: str, long: str, count: TokenCounter) -> bool:
-    """Whether `short` has no more tokens than `long`, counting only where bounds do not decide.
+    """Return True if `short` has no more tokens than `long`, counting only if bounds do not decide.
 
-    No token is longer than LONGEST bytes or spans two words, and none is shorter than a byte.
+    No token is longer than `MAX_TOKEN_BYTES` or spans two words, and none is shorter than a byte.
     """
     at_most = len(short.encode("utf-8", "replace"))
     if len(long) > at_most * MAX_TOKEN_BYTES or len(long[: 8 * at_most].split()) >= at_most:
@@ -140,11 +142,12 @@ def no_more(short: str, long: str, count: TokenCounter) -> bool:
 
 
 SAMPLED_PIECES, SAMPLE_CHARACTERS = 8, 400
-"""Pieces of a long text that are counted for an estimate, and their characters: 4 % off at most, nearly always."""
+"""Number of pieces of a long text that are counted for an estimate, and their characters. The error is nearly always at
+most 4%."""
 
 
 def estimate(text: str) -> float:
-    """About how many tokens; exact for a short text."""
+    """Estimate the number of tokens; exact for a short text."""
     noted = _NOTED.get()
     return _estimated(text, counter()) if noted is None else noted.estimate(text)
 
@@ -158,7 +161,7 @@ def _estimated(text: str, count: TokenCounter) -> float:
 
 
 class Remembering:
-    """A text is counted once, however often it is met."""
+    """Counts each text once."""
 
     def __init__(self, count: TokenCounter) -> None:
         self.known: dict[str, int] = {}
@@ -176,7 +179,7 @@ def remembering(count: TokenCounter) -> Remembering:
 
 
 class TokenNotes:
-    """Counts of texts that are met a few times and then no more; those of others are known."""
+    """Counts of texts that are needed a few times. `known` has the counts of other texts."""
 
     def __init__(self, count: TokenCounter, known: Mapping[str, int]) -> None:
         self._count, self._known = count, known
@@ -192,6 +195,7 @@ class TokenNotes:
         return found
 
     def estimate(self, text: str) -> float:
+        """As `tokens.estimate`, with the counts stored."""
         if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
             return self(text) if text else 0
         found = self._estimates.get(text)
@@ -209,7 +213,8 @@ _NOTED: ContextVar[TokenNotes | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def noting(notes: TokenNotes) -> Iterator[None]:
-    """In here, what is estimated is noted there, in the encoding that is usual, and not counted again."""
+    """Within this context, store estimates in `notes` instead of computing them again. Only for the default
+    encoding."""
     token = _NOTED.set(notes)
     try:
         yield

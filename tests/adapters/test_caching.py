@@ -16,8 +16,8 @@ MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 @pytest.mark.parametrize(
     ("cache", "auto", "told"),
     [
-        ("lifetime", True, "'lifetime' cannot be had from this seam: set x, or"),
-        ("auto", False, "'auto' cannot be had from this seam: set x, or"),
+        ("lifetime", True, "this seam does not support 'lifetime': set x, or"),
+        ("auto", False, "this seam does not support 'auto': set x, or"),
         ("always", True, "'always' is unknown: use off or auto, or"),
         ("always", False, "'always' is unknown: use off, or"),
         (None, True, "None is unknown: use off or auto, or"),

@@ -533,11 +533,11 @@ def test_install_finds_the_client_of_an_sdk(upstream: Upstream) -> None:
 
 
 def test_install_says_what_it_cannot_do() -> None:
-    with pytest.raises(UsageError, match="make it with Transport"):
+    with pytest.raises(UsageError, match="create the client with Transport"):
         install(object())
 
 
 def test_install_refuses_a_version_that_is_not_known(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BOUNDS, family.__name__, "0.1")
-    with family.Client() as client, pytest.raises(UsageError, match="make the client with Transport"):
+    with family.Client() as client, pytest.raises(UsageError, match="create the client with Transport"):
         install(client)

@@ -495,7 +495,7 @@ cache: Any = ibidem.cache
         pytest.param(
             lambda: cache.DedupCache().invalidate_by_tool("Read"), "pass a list, ['Read']", id="one name of a tool"
         ),
-        pytest.param(lambda: cache.ResponsePipeline().emit("id", "Read", b"body"), "bytes is no text", id="bytes"),
+        pytest.param(lambda: cache.ResponsePipeline().emit("id", "Read", b"body"), "bytes is not a str", id="bytes"),
         pytest.param(
             lambda: cache.ResponsePipeline().emit("id", "Write", "", invalidates="Read"),
             "pass a list",

@@ -202,7 +202,7 @@ def test_contexts_share_nothing_and_the_least_recent_goes() -> None:
 
 def test_what_is_no_text_is_told_at_once() -> None:
     wrong: Any = b"body"
-    with pytest.raises(IbidemError, match="bytes is no text"):
+    with pytest.raises(IbidemError, match="bytes is not a str"):
         OutputMemory().emit("Read", A, wrong)
     with pytest.raises(IbidemError, match="pass a list"):
         OutputMemory().emit("Read", A, FILE, invalidates="Read")

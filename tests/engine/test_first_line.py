@@ -212,22 +212,22 @@ def test_a_history_of_any_length_never_raises(format: str, data: st.DataObject) 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a name for a strategy": (
         {"strategies": ["dedup"]},
-        "'dedup' is no strategy: pass instances such as ibidem.Dedup()",
+        "'dedup' is not a strategy: pass instances such as ibidem.Dedup()",
     ),
     "a name for the strategies": ({"strategies": "dedup"}, "strategies must be a list, not 'dedup'"),
     "a bare strategy": ({"strategies": ibidem.Dedup()}, "must be a list, not Dedup("),
     "a class": ({"strategies": [ibidem.Dedup]}, "Dedup is a class: pass an instance, Dedup()"),
     "a class alone": ({"strategies": ibidem.Dedup}, "strategies must be a list"),
-    "nothing for a strategy": ({"strategies": [None]}, "None is no strategy"),
+    "nothing for a strategy": ({"strategies": [None]}, "None is not a strategy"),
     "an unknown format": ({"format": "openai"}, "unknown format 'openai': use one of anthropic, openai-chat"),
     "an empty format": ({"format": ""}, "unknown format ''"),
     "a format that is no name": ({"format": 7}, "unknown format 7"),
     "an unknown profile": ({"profile": "lossles"}, "unknown profile 'lossles': use one of lossless"),
     "a profile that is no name": ({"profile": ["lossless"]}, "unknown profile ['lossless']"),
-    "a model that is no name": ({"model": 7}, "model: 7 is no text"),
+    "a model that is no name": ({"model": 7}, "model: 7 is not a string"),
     "a path for a store": ({"store": "store.db"}, "pass ibidem.store.open_store('store.db')"),
     "a Path for a store": ({"store": Path("store.db")}, "pass ibidem.store.open_store('store.db')"),
-    "a class for a store": ({"store": SqliteStore}, "is no store: pass ibidem.store.open_store('PATH')"),
+    "a class for a store": ({"store": SqliteStore}, "is not a store: pass ibidem.store.open_store('PATH')"),
 }
 
 
@@ -255,7 +255,7 @@ doors: Any = ibidem
         pytest.param(lambda: doors.recall(7), "7: not a reference", id="recall a number"),
         pytest.param(lambda: doors.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
         pytest.param(lambda: doors.validate([HI], format="openai"), "unknown format", id="validate in one"),
-        pytest.param(lambda: doors.Session(state="x"), "no state of a session", id="a state that is none"),
+        pytest.param(lambda: doors.Session(state="x"), "not a state of a session", id="a state that is none"),
     ],
 )
 def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:

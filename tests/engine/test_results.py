@@ -53,7 +53,7 @@ def test_wrong_numbers_are_errors(arguments: dict[str, Any], message: str) -> No
     "make", [lambda **both: ibidem.compact(ONE_MESSAGE, **both), lambda **both: ibidem.Session(**both)]
 )
 def test_profile_and_strategies_together_are_an_error(make: Any) -> None:
-    with pytest.raises(UsageError, match="are both set: pass one of them"):
+    with pytest.raises(UsageError, match="are both set: pass only one"):
         make(profile="recoverable", strategies=[ibidem.Dedup()])
 
 

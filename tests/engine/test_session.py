@@ -451,10 +451,10 @@ def test_a_change_of_what_had_been_sent_costs_what_it_changes() -> None:
 
 @pytest.mark.parametrize("state", [b"", b"[]", b'{"version": 1, "moments": []}', b'{"version": 3, "notes": [[1]]}'])
 def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
-    with pytest.raises(ibidem.IbidemError, match="this is no state of a session"):
+    with pytest.raises(ibidem.IbidemError, match="this is not a state of a session"):
         looking(MemoryStore(), state)
     session = looking(MemoryStore())
-    with pytest.raises(ibidem.IbidemError, match="begin without one"):
+    with pytest.raises(ibidem.IbidemError, match="start without it"):
         session.learn(state)
 
 

@@ -187,7 +187,7 @@ def test_what_a_packed_log_unpacks_to_is_bounded(
         with pytest.raises(recordings.LogError) as error:
             recordings.read("some.log", large)
         assert str(error.value) == (
-            "some.log: unpacks to more than 4 MiB: if that is right, unpack it and name the file that comes out"
+            "some.log: decompresses to more than 4 MiB: if that is correct, decompress it and pass the resulting file"
         )
 
 

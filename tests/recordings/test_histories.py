@@ -130,5 +130,5 @@ def test_a_log_of_which_nothing_can_be_used_may_be_newer_than_we_are() -> None:
     rows = [pi.HEADER, *({"type": "message", "id": f"n{n}", "timestamp": 1, "message": 5} for n in range(3))]
     with pytest.raises(recordings.LogError, match=r"3 lines cannot be used .* newer than this version"):
         recordings.read("some.log", lines(*rows))
-    with pytest.raises(recordings.LogError, match="no requests in it"):
+    with pytest.raises(recordings.LogError, match="it has no requests"):
         recordings.read("some.log", lines(pi.HEADER, pi.entry(1, None, message=pi.user("One"))))

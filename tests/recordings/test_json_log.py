@@ -60,7 +60,7 @@ def test_a_packed_log_says_the_same(pack: Any) -> None:
 
 
 def test_a_damaged_log_is_named() -> None:
-    with pytest.raises(recordings.LogError, match=r"^some\.log: not a gzip file"):
+    with pytest.raises(recordings.LogError, match=r"^some\.log: starts like a gzip file"):
         read_json_log("some.log", gzip.compress(lines(*[ROW] * 2000)) + b"\x1f\x8brubbish")
 
 
@@ -103,8 +103,8 @@ def test_it_is_no_recording_and_that_is_said() -> None:
     with pytest.raises(recordings.LogError) as error:
         recordings.read("some.log", lines(ROW))
     assert str(error.value) == (
-        "some.log: a log of ibidem's proxy (--json-log): it has the figures of each request, and no conversations to "
-        "read: name the agent's own log"
+        "some.log: a log of ibidem's proxy (--json-log): it has the cost of each request, but no conversations. "
+        "Pass the agent's own log instead"
     )
 
 

@@ -328,7 +328,7 @@ def test_while_both_threads_are_stuck_nobody_waits(bench: Bench) -> None:
         with bench.store.until(SHORT), pytest.raises(StoreError, match="did not answer within"):
             bench.store.refs("s")
         bench.clock.now += 30
-    with pytest.raises(StoreError, match="is not asked yet after it did not answer"):  # it would wait 15 s
+    with pytest.raises(StoreError, match="is not called yet after it did not answer"):  # it would wait 15 s
         bench.store.refs("s")
     assert bench.store.health["refused"] == 1
     del bench.inner.faults[0]
@@ -407,11 +407,11 @@ def test_a_time_out_opens_the_breaker(bench: Bench) -> None:
     with bench.store.until(SHORT), pytest.raises(StoreError):
         bench.store.refs("s")
     for _ in range(20):
-        with pytest.raises(StoreError, match=r"^memory:: is not asked for 1.0 s after it did not answer$"):
+        with pytest.raises(StoreError, match=r"^memory:: is not called for 1.0 s after it did not answer$"):
             bench.store.put("s", by_ref("a"))
     assert bench.inner.calls == ["refs"]
     assert bench.store.health == {"open": True, "timeouts": 1, "errors": 0, "refused": 20, "retry_in": 1.0}
-    assert bench.news == ["The store memory: is not asked for 1 s after it did not answer."]
+    assert bench.news == ["The store memory: is not called for 1 s after it did not answer."]
 
 
 @pytest.mark.parametrize(
@@ -431,22 +431,22 @@ def test_two_errors_in_a_row_open_the_breaker(bench: Bench, error: Exception, re
         opened.append(bool(bench.store.health["open"]))
     assert opened == [False, False, False, True]
     assert bench.store.health["errors"] == 3
-    assert bench.news == [f"The store memory: is not asked for 1 s after {reason}."]
+    assert bench.news == [f"The store memory: is not called for 1 s after {reason}."]
     with pytest.raises(StoreError) as caught:
         bench.store.refs("s")
-    assert caught.value.what == f"is not asked for 1.0 s after {reason}"
+    assert caught.value.what == f"is not called for 1.0 s after {reason}"
 
 
 def test_one_trial_call_closes_the_breaker(bench: Bench) -> None:
     bench.open()
     bench.clock.now += 0.99
-    with pytest.raises(StoreError, match=r"is not asked for 0\.1 s"):
+    with pytest.raises(StoreError, match=r"is not called for 0\.1 s"):
         bench.store.refs("s")
     bench.clock.now += 0.01
     bench.inner.faults[3] = "hangs"
     trial = bench.in_background(lambda: bench.store.refs("s"))
     assert bench.inner.begun.acquire(timeout=LONG)
-    with pytest.raises(StoreError, match="is not asked yet"):
+    with pytest.raises(StoreError, match="is not called yet"):
         bench.store.refs("s")
     bench.inner.go_on.set()
     trial.join(LONG)
@@ -626,7 +626,7 @@ def test_any_call_may_fail(bench: Bench, fault: str, number: int) -> None:
             with bench.store.until(SHORT if place == number else LONG):
                 result = ask(bench.store, name, args)
         except StoreError as error:
-            refused += "is not asked" in str(error)
+            refused += "is not called" in str(error)
             assert place == number or fault == "hangs"
         else:
             if fault == "forgets" or place < number:
@@ -689,7 +689,7 @@ def test_a_locked_file_costs_one_request(tmp_path: Path, name: str) -> None:
             with guard.until(SHORT), pytest.raises(StoreError) as caught:
                 getattr(guard, name)(*args)
             messages.append(caught.value.what.split(" after ")[0].split(":")[0])
-        assert messages == ["did not answer within 50 ms", *["is not asked for 1.0 s"] * 39]
+        assert messages == ["did not answer within 50 ms", *["is not called for 1.0 s"] * 39]
     assert time.monotonic() - start < LONG / 2
     assert guard.health["timeouts"] == 1
     clock.now += 1
@@ -708,6 +708,6 @@ def test_a_redis_server_that_accepts_and_does_not_answer() -> None:
             with store.until(SHORT), pytest.raises(StoreError) as caught:
                 store.notes("s")
             messages.append(caught.value.what.split(" for ")[0].split(":")[0])
-        assert messages == ["did not answer within 50 ms", *["is not asked"] * 19]
+        assert messages == ["did not answer within 50 ms", *["is not called"] * 19]
         server.accept()[0].close()  # the call ends with an error that nobody waits for
     store.close()

@@ -321,7 +321,7 @@ def test_a_session_with_originals_only_has_no_state(bench: Bench) -> None:
 
 def test_a_state_names_only_references(bench: Bench) -> None:
     store = bench.open()
-    with pytest.raises(StoreError, match="'recall' is no reference"):
+    with pytest.raises(StoreError, match="'recall' is not a reference"):
         store.save("s", b"state", ["recall"])
     assert store.load("s") is None
 
@@ -1184,11 +1184,11 @@ def _foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        pytest.param(lambda path: path.write_text("no database " * 1_000), "damaged or no database", id="a text"),
-        pytest.param(lambda path: os.truncate(path, 4096 * 2), "damaged or no database", id="cut short"),
-        pytest.param(lambda path: _page(path, 1, b"\xff" * 4096 * 9), "damaged or no database", id="overwritten"),
+        pytest.param(lambda path: path.write_text("no database " * 1_000), "damaged or not a database", id="a text"),
+        pytest.param(lambda path: os.truncate(path, 4096 * 2), "damaged or not a database", id="cut short"),
+        pytest.param(lambda path: _page(path, 1, b"\xff" * 4096 * 9), "damaged or not a database", id="overwritten"),
         pytest.param(_newer, r"a newer ibidem wrote this \(version 99, this one knows 4\): upgrade", id="newer"),
-        pytest.param(_foreign, "a database of another program: name another file", id="of another program"),
+        pytest.param(_foreign, "a database of another program: use another file", id="of another program"),
         pytest.param(lambda path: (path.unlink(), path.mkdir()), "cannot be opened: check the path", id="a folder"),
     ],
 )
@@ -1306,7 +1306,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     promised = [line.split()[1] for line in lines[:-1]] + [reference("a")]
     assert len(promised) > 2
     assert lines[-1].startswith("refused")
-    assert "that there is room on it" in lines[-1]
+    assert "check the disk and its free space" in lines[-1]
     with SqliteStore(path) as store:
         assert store.get(promised).keys() == set(promised)
         assert store.get([lines[-1].split()[1]]) == {}
@@ -1322,7 +1322,7 @@ def test_a_redis_server_that_drops_keys_is_refused(redis_url: str) -> None:
         server.config_set("maxmemory", "1gb")
         server.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            with pytest.raises(StoreError, match=r"drops keys when its memory is full \(allkeys-lru\)"):
+            with pytest.raises(StoreError, match=r"deletes keys when its memory is full \(allkeys-lru\)"):
                 store.put("s", by_ref("a"))
         finally:
             server.config_set("maxmemory", "0")
@@ -1394,8 +1394,10 @@ def test_clients_of_one_redis_server_write_at_once(redis_url: str) -> None:
     [
         pytest.param("redis://:secret@127.0.0.1:1/0", "redis://127.0.0.1:1/0: ", id="nobody there"),
         pytest.param("unix:///nowhere/redis.sock?password=secret", "unix:///nowhere/redis.sock: ", id="no socket"),
-        pytest.param("redis://user:secret@host:port/0", "redis: this is no address", id="no port"),
-        pytest.param("redis://:12/secret@host/0", "redis: this is no address", id="a password with a slash"),
+        pytest.param("redis://user:secret@host:port/0", "redis: not the address of a Redis server", id="no port"),
+        pytest.param(
+            "redis://:12/secret@host/0", "redis: not the address of a Redis server", id="a password with a slash"
+        ),
     ],
 )
 def test_a_redis_server_that_is_not_there(url: str, words: str) -> None:

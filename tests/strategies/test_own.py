@@ -106,7 +106,7 @@ def test_a_package_offers_it_under_a_name_of_its_own(tmp_path: Path, monkeypatch
     [
         ("no_such_module:X", "cannot be loaded (ModuleNotFoundError"),
         ("own_strategy:Nothing", "cannot be loaded (AttributeError"),
-        ("own_strategy:COLOURS", "is no strategy"),
+        ("own_strategy:COLOURS", "is not a strategy"),
         ("own_strategy", "unknown profile 'own_strategy': use one of lossless"),
         ("own strategy:X", "unknown profile"),
     ],

@@ -233,9 +233,9 @@ def test_a_provider_that_cannot_be_reached_or_stays_busy_ends_it(
     monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
     away = ask(tmp_path, agents(1), url="http://127.0.0.1:1")
     assert away.why.startswith("the provider cannot be reached (")
-    assert away.why.endswith("go on later with --resume")
+    assert away.why.endswith("continue later with --resume")
     busy = ask(tmp_path, agents(1), lambda seen: Fails(529))
-    assert busy.why == "the provider stays busy (529): go on later with --resume"
+    assert busy.why == "the provider stays busy (529): continue later with --resume"
     assert away.ledger.spent == busy.ledger.spent == 0
 
 
@@ -282,12 +282,12 @@ def told(done: Done) -> str:
 def test_rewritten_requests_that_alone_are_refused_or_cut_off_are_harm(tmp_path: Path) -> None:
     team = agents(4)
     known = as_recorded(team)
-    for fault, words in ((Fails(400, message="too odd"), "refused"), (cut_off("max_tokens"), "cut off")):
+    for fault, words in ((Fails(400, message="too odd"), "refused"), (cut_off("max_tokens"), "truncated")):
         turns = count()
         script = lambda seen: fault if b"[ibidem" in seen.text and next(turns) % 3 else known(seen)  # noqa: B023, E731
         done = ask(tmp_path, team, script, samples=2)
         assert told(done).startswith("Harm found: with rewritten requests"), words
-        assert f"more of them are {words}" in told(done)
+        assert f"more samples are {words}" in told(done)
     both = ask(tmp_path, team, lambda seen: fault if model_turns(seen.json) % 2 else known(seen), samples=2)
     assert both.ledger.dropped()
     assert "more of them" not in told(both), "as often as originals"
@@ -338,7 +338,7 @@ def test_files_by_address_are_not_asked_about(tmp_path: Path) -> None:
 
 def test_nothing_that_is_taken_ends_it_with_the_reason(tmp_path: Path) -> None:
     done = ask(tmp_path, agents(6), lambda seen: Fails(400, message="no\x1b[31m such\nfield"))
-    assert done.why.startswith("the provider refuses these requests (400: no\\x1b[31m such\\nfield")
+    assert done.why.startswith("the provider rejects these requests (400: no\\x1b[31m such\\nfield")
     assert len(done.seen) < 12
 
 
@@ -378,7 +378,7 @@ def test_a_provider_that_only_fails_is_told_before_the_budget_is_gone(
 ) -> None:
     monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
     done = ask(tmp_path, agents(), lambda seen: Fails(500))
-    assert done.why == "the provider breaks off (500): go on later with --resume"
+    assert done.why == "the provider does not complete its responses (500): continue later with --resume"
     assert len(done.seen) == 3
 
 
@@ -430,7 +430,7 @@ def test_a_key_comes_from_the_environment() -> None:
     ids=["as a key", "as a header", "as a token", "of Claude Code", "of ChatGPT"],
 )
 def test_a_subscription_is_not_for_this(provider: Any, variables: dict[str, str]) -> None:
-    with pytest.raises(IbidemError, match="subscription is for its own client only"):
+    with pytest.raises(IbidemError, match="a subscription token only in its own client"):
         key_for(provider, variables)
 
 
@@ -441,7 +441,7 @@ def test_where_requests_go() -> None:
         base_for(ANTHROPIC, {"ANTHROPIC_BASE_URL": "https://gate.example"}, "http://127.0.0.1:9")
         == "http://127.0.0.1:9"
     )
-    with pytest.raises(IbidemError, match="may rewrite both arms"):
+    with pytest.raises(IbidemError, match="may rewrite both variants"):
         base_for(ANTHROPIC, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8642"}, None)
-    with pytest.raises(IbidemError, match="no address"):
+    with pytest.raises(IbidemError, match="not the address of a provider"):
         base_for(ANTHROPIC, {}, "ftp://x")

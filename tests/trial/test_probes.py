@@ -130,7 +130,7 @@ def test_who_follows_references_is_right_and_is_misled_where_they_are_altered() 
     assert not found.harm
     assert found.altered.questions >= 20
     assert (found.altered.still_right, found.altered.followed) == (0, found.altered.questions)
-    assert "who follows a reference gets these wrong" in probe_lines(found)[2]
+    assert "a model that follows references gets these wrong" in probe_lines(found)[2]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,7 +139,7 @@ def test_references_that_are_not_resolved_are_found_at_a_hundred_questions(seed:
     assert found.harm
     assert found.inside.original == 1.0 > found.inside.rewritten
     assert (found.outside.original, found.outside.rewritten, found.outside.p) == (1.0, 1.0, 1.0)
-    assert "right less often where a reference stands" in probe_lines(found)[0]
+    assert "behind a reference are right less often" in probe_lines(found)[0]
 
 
 def test_what_is_printed_is_in_the_docs() -> None:

@@ -56,9 +56,10 @@ def judgement(
 
 def test_what_is_said_where_nothing_was_found() -> None:
     assert lines(judgement(), SETTING) == (
-        "No harm was found. Reading again rises by 4.2 looks per 100 rewritten requests at most (95 %); "
-        "the saving is lost at +11.2.",
-        "Read again: 8.1 % → 8.9 % (+0.8, 95 % −2.6…+4.2). The saving is lost at +11.2; at least 62 % of it stays.",
+        "No harm was found. Re-reads increase by at most 4.2 per 100 rewritten requests (95 %); "
+        "+11.2 would use up the savings.",
+        "Re-reads: 8.1 % → 8.9 % (+0.8, 95 % −2.6…+4.2). +11.2 would use up the savings; "
+        "at least 62 % of the savings remain.",
         "Same action: A/A 71.0 %, A/B 69.8 % (deficit 1.2, 95 % −2.4…+4.8). No deficit larger than 4.8 points.",
     )
 
@@ -76,26 +77,26 @@ CASES = [
         judgement(WIDE),
         SETTING,
         TrialCall.UNSETTLED,
-        "but +13.6 looks per 100 rewritten requests are not excluded, and the saving is lost at +11.2. "
+        "but +13.6 re-reads per 100 rewritten requests are not excluded, and +11.2 would use up the savings. "
         "A new trial of about 182 points could settle it.",
         id="the margin not excluded",
     ),
     pytest.param(
-        judgement(ONE_SESSION), SETTING, TrialCall.UNSETTLED, "all points are of one session", id="one session"
+        judgement(ONE_SESSION), SETTING, TrialCall.UNSETTLED, "all points are from one session", id="one session"
     ),
     pytest.param(
         judgement(),
         replace(SETTING, margin=None),
         TrialCall.UNSETTLED,
-        "nothing is saved either",
+        "but the profile has no savings on these sessions. Re-reads increase by at most 4.2",
         id="nothing is saved",
     ),
     pytest.param(
         judgement(p=(0.4, 0.01)),
         SETTING,
         TrialCall.HARM,
-        "Harm found: with rewritten requests text is read again more often (p = 0.010). "
-        "Reading again costs less than is saved.",
+        "Harm found: with rewritten requests text is re-read more often (p = 0.010). "
+        "Extra reads cost less than the profile saves.",
         id="reads again more, for less than is saved",
     ),
     pytest.param(
@@ -107,22 +108,24 @@ CASES = [
         id="acts otherwise",
     ),
     pytest.param(
-        judgement(WIDE, p=(0.01, 0.01)), SETTING, TrialCall.HARM, "is not settled.", id="harm whose cost is not settled"
+        judgement(WIDE, p=(0.01, 0.01)), SETTING, TrialCall.HARM, "not settled.", id="harm whose cost is not settled"
     ),
-    pytest.param(judgement(LOST, p=(0.4, 0.01)), SETTING, TrialCall.LOST, "costs more than is saved", id="saving lost"),
+    pytest.param(
+        judgement(LOST, p=(0.4, 0.01)), SETTING, TrialCall.LOST, "cost more than the profile saves", id="saving lost"
+    ),
     pytest.param(
         replace(judgement(), harm=41.7),
         replace(SETTING, stopped=True),
         TrialCall.HARM,
-        "read again more often (stopped early, e-value 42)",
+        "re-read more often (stopped early, e-value 42)",
         id="stopped",
     ),
-    pytest.param(judgement(None), SETTING, TrialCall.NOTHING, "Nothing to judge", id="no answers"),
+    pytest.param(judgement(None), SETTING, TrialCall.NOTHING, "No result: no point has samples", id="no answers"),
     pytest.param(
         judgement(told(0.08, 0.05, -0.03, -0.05, -0.01)),
         SETTING,
         TrialCall.WITHIN,
-        "Text is read again less often than before (95 %); the saving is lost at +11.2.",
+        "Text is re-read less often than before (95 %); +11.2 would use up the savings.",
         id="reads less",
     ),
 ]
@@ -138,7 +141,7 @@ def test_the_first_line(judged: Judgement, setting: Setting, called: TrialCall, 
     ("agreement", "p", "said"),
     [
         pytest.param(None, 1.0, "Same action: not tested (ask more).", id="one answer per arm"),
-        pytest.param(DECIDED, 1.0, "which is no gain in itself.", id="more decided"),
+        pytest.param(DECIDED, 1.0, "which is not a gain.", id="more decided"),
         pytest.param(AGREEMENT, 0.01, "More than noise.", id="alarm"),
         pytest.param(ONE_SESSION, 0.5, "(deficit 0.8, one session, so no interval).", id="one session"),
     ],
@@ -167,9 +170,9 @@ def test_it_never_says_that_there_is_none(reader: FaultyReader, seed: int) -> No
 def test_all_that_a_reader_needs_is_told() -> None:
     said = dict(facts(judgement(), replace(SETTING, stopped=True)))
     assert said["Points"] == "120 of 120 points planned, of 24 sessions"
-    assert said["Answers"] == "2 per arm asked: 240 to A and 238 to B count"
+    assert said["Samples"] == "2 per variant requested: 240 of A and 238 of B are valid"
     assert said["Dropped"] == "1 cut off (A 1, B 0), 3 refused (A 1, B 2)"
-    assert said["Thinking"] == "off in both arms, so not tested"
+    assert said["Thinking"] == "off in both variants, so not tested"
     assert said["Filled in"] == "tools, from their calls"
     assert (said["Model"], said["Date"], said["Profile"], said["Seed"]) == ("model-1", "2026-01-02", "lossless", "5")
     assert (said["Spent"], said["Saved on these recordings"]) == ("$14.02", "$28.10")

@@ -174,7 +174,7 @@ def test_a_text_keeps_its_spelling_where_it_is_put() -> None:
     ],
 )
 def test_a_key_that_stands_twice_is_not_set(text: bytes, path: Any) -> None:
-    with pytest.raises(IbidemError, match="stands twice"):
+    with pytest.raises(IbidemError, match="appears twice"):
         splice(text, parse(text), [Change(path, "set", 3)])
 
 

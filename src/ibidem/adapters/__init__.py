@@ -1,13 +1,14 @@
-"""Ibidem inside of a program: one file for each framework, and `httpx` for every SDK that lets one hand in a client.
+"""Rewrite requests inside a program: one module per framework, and `httpx` for SDKs that accept an HTTP client.
 
-    framework ─▶ its adapter ─▶ Shadow (own classes) ─▶ Seat ─▶ Turn ─▶ the framework's own call
+    framework ─▶ adapter ─▶ WireMirror (framework classes) ─▶ RequestRewriter ─▶ PendingRequest ─▶ the framework's call
 
-- `httpx.Transport` sees the bytes that are sent, below an SDK. Where no client can be handed in, where a body is signed
-  before it is sent, or where one would rather stay in the framework's own words, there is an adapter of that name.
-- `Seat` (`_seat`) finds the conversation that a request goes on, as the proxy does, and rewrites it. It never raises:
-  whatever goes wrong, the original is sent (law 12). What a provider counted is told to the `Turn`.
-- `Shadow` (`_shadow`) writes a history of a framework's own classes in a wire format, and says which results changed.
+- `httpx.Transport` sees the bytes that an SDK sends. Frameworks have their own adapter if they do not accept a client,
+  or if bodies are signed before they are sent. Others have one because it is easier to use.
+- `RequestRewriter` (`_request_rewriter`) recognizes the conversation of a request, as the proxy does, and rewrites the
+  request. It never raises. If anything fails, the original is sent (invariant 12). The adapter reports the provider's
+  usage to the `PendingRequest`.
+- `WireMirror` (`_wire_mirror`) writes a history of framework classes in a wire format, and returns the changed results.
 
-Nothing here is imported by `ibidem` itself, and an adapter imports no framework but its own. What a framework keeps is
-never written to: a changed message is a copy.
+`ibidem` itself does not import this package, and an adapter imports only its own framework. Objects of a framework are
+never modified: a changed message is a copy.
 """

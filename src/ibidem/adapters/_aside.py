@@ -1,4 +1,4 @@
-"""Work that others need not wait for: where an event loop runs, it is done in a thread."""
+"""Run long work in a thread if there is an event loop, so that other tasks continue."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LONG_BYTES = 2**17
-"""Bytes from which on a request is worked on in a thread where others wait for the event loop."""
+"""Requests larger than this are processed in a thread if there is an event loop. In bytes."""
 MAX_THREADS = 16
 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """Our own: those of the event loop may all be waiting for an answer to what we work on."""
+    """Return our own thread pool. The threads of the event loop's pool may all be waiting for our result."""
     return ThreadPoolExecutor(MAX_THREADS, "ibidem")
 
 
 async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
-    """In a thread if there is much to do, so that the event loop goes on; trio has none that we could ask."""
+    """Call a function, in a thread if `size` is large, so that the event loop continues. Under trio: no thread."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -33,13 +33,13 @@ async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
         return function(*args)
     try:
         working = loop.run_in_executor(_threads(os.getpid()), partial(copy_context().run, function, *args))
-    except RuntimeError:  # at the end of a program there are no more threads
+    except RuntimeError:  # no new threads while the interpreter shuts down
         return function(*args)
     return await working
 
 
 def later(function: Callable[..., None], *args: Any) -> None:
-    """In a thread where others wait for an event loop. The program waits for it at its end."""
+    """Call a function later in a thread if there is an event loop, else now. The program waits for it at exit."""
     try:
         asyncio.get_running_loop()
         _threads(os.getpid()).submit(function, *args)

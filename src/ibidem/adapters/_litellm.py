@@ -1,4 +1,4 @@
-"""What LiteLLM passes on to providers for their caches: `cache_control` on messages and tools, and a key."""
+"""Cache directives in calls of LiteLLM: `cache_control` on messages and tools, and a cache key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ._seat import Turn
 
 FIELD = "cache_control"
 SETTINGS = ("prompt_cache_key", "prompt_cache_retention", "cache_control_injection_points", FIELD)
-"""Of a call, by which a user says something about the cache: then nothing is added."""
+"""Cache settings of a call. If the user sets one, nothing is added."""
 HEAD = ("system", "instructions", "tools", "tool_choice", *SETTINGS[:2], FIELD)
-"""Of a call, what stands on the wire beside the history and has to do with the cache."""
+"""Arguments of a call that are request parameters and matter for the cache."""
 
 
 def asks(call: Mapping[str, Any], key: str) -> bool:
-    """Whether a call says anything about the cache itself."""
+    """Return True if a call has its own cache directives."""
     return any(call.get(name) for name in SETTINGS) or _has_marks([call.get("tools"), call.get(key)])
 
 
@@ -27,7 +27,7 @@ def _has_marks(value: Any) -> bool:
 
 
 def marked_for_claude(call: dict[str, Any], turn: Turn, model: str) -> dict[str, Any]:
-    """A chat completion that LiteLLM makes Anthropic's messages or Bedrock's of, with marks on it."""
+    """Add cache breakpoints to a chat completion that LiteLLM translates to Anthropic's or Bedrock's format."""
     messages, tools = list(call["messages"]), list(call.get("tools") or ())
     system = [place for place, message in enumerate(messages) if _role(message) == "system"]
     others = [place for place, message in enumerate(messages) if _role(message) != "system"]
@@ -47,7 +47,7 @@ def marked_for_claude(call: dict[str, Any], turn: Turn, model: str) -> dict[str,
 
 
 def _marked(message: Any, block: int, mark: dict[str, Any]) -> Any:
-    """What a model has said is an object of LiteLLM's: it stays as it is."""
+    """Return a message with a breakpoint. A response of the model is an object of LiteLLM and stays unchanged."""
     if not isinstance(message, dict) or _role(message) == "assistant":
         return message
     content = message.get("content")
@@ -59,7 +59,7 @@ def _marked(message: Any, block: int, mark: dict[str, Any]) -> Any:
 
 
 def _told(message: Any) -> dict[str, Any]:
-    """In the words of `spots`: a message with blocks, as LiteLLM makes them."""
+    """Return a message with blocks for `breakpoint_positions`, as LiteLLM translates it."""
     return {"role": "assistant" if _role(message) == "assistant" else "user", "content": _blocks(message)}
 
 

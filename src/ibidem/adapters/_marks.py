@@ -1,4 +1,4 @@
-"""Marks for a provider's cache on requests that are a framework's own values, not bytes."""
+"""Add cache breakpoints to requests that are framework objects instead of bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..model import Path
 from ..wire.tree import Change, rebuild
 
 BLOCKS = "anthropic"
-"""The format whose blocks are those of others too: where marks stand in it, there cache points stand in Converse, and
-fields in messages that are translated to it."""
+"""Format in which breakpoint positions are computed. The same positions hold for cache points of Bedrock's Converse API
+and for messages that are translated to Anthropic's format."""
 
 
 def with_marks(
     history: list[Any], head: Mapping[str, Any], key: str, marks: Sequence[Addition]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The history, and the other fields that differ, with marks on them."""
+    """Return the history and the changed request parameters, with the breakpoints applied."""
     changes = [Change(path, "set", value) for path, value in marks]
     whole = rebuild(_opened({**head, key: history}, [path for path, _ in marks]), changes)
     touched = {path[0] for path, _ in marks}
@@ -31,7 +31,7 @@ def with_marks(
 
 
 def _opened(request: Any, paths: Iterable[Path]) -> Any:
-    """With plain values wherever a mark is to stand in an object of a framework."""
+    """Replace framework objects by plain JSON values where a breakpoint must be added inside them."""
     changes = {}
     for path in paths:
         place, way = path[:2], path[2:-1]
@@ -51,27 +51,30 @@ def _is_plain(value: Any, way: Iterable[Any]) -> bool:
 
 
 def _as_sent(value: Any) -> Any:
-    """As SDKs write what they once read."""
+    """Return the JSON value of an SDK object, as the SDK would send it."""
     return value.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
 TOOLS, SYSTEM = -2, -1
-"""In `Spot.message`."""
+"""Values of `FrameworkBreakpoint.message` that are not an index."""
 
 
 class Spot(NamedTuple):
-    """Behind what a mark is to stand."""
+    """Position of a cache breakpoint."""
 
     message: int
-    """`TOOLS` and `SYSTEM` stand before all messages."""
+    """Index of the message, or `TOOLS` or `SYSTEM`, which come before all messages."""
     block: int
-    """Of those that were told; of a mark that stands on a text, 0."""
+    """Index of the block; 0 if the content is a string."""
     long: bool
+    """True for a TTL of one hour."""
 
 
 def spots(kept: Kept | None, model: str, head: Mapping[str, Any], messages: list[Any]) -> list[Spot]:
-    """Where marks belong in a request without any, told in the words of `BLOCKS`: its system and tools, and messages
-    that have a list of blocks each."""
+    """Return the positions for cache breakpoints in a request without any.
+
+    `head` has `system`, `tools` and `tool_choice`, and each message has a list of blocks. Both are in `BLOCK_FORMAT`.
+    """
     if kept is None:
         return []
     request = {**head, "model": model, "messages": messages}

@@ -1,8 +1,8 @@
-"""Connections of a transport that was given none: of the family of its client, httpx or httpx2, sync or async.
+"""Connection pools of a `Transport` without `inner`, from the client's own library: httpx or httpx2, sync or async.
 
-Several clients may share them, and each closes what it used. So connections are closed when the last answer that uses
-them was read, and a client that comes later gets new ones. Async ones belong to the event loop that made them, and are
-let go with it: clients that live longer than their event loops, one for each call, are common.
+Several clients can share a pool, and each client closes its transport. So a pool is closed only after the last response
+from it was read, and a later client gets a new pool. An async pool belongs to one event loop and is dropped with it,
+because many programs use one client with a new event loop for every call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100, "keepalive_expiry": 600.0}
-"""Those of the providers' SDKs."""
+"""Connection limits, the same as in the providers' SDKs."""
 
 FAMILIES = ("httpx", "httpx2")
 
@@ -25,10 +25,10 @@ Key = tuple[str, bool, object]
 
 
 class Pool:
-    """A transport that is in use by so many requests."""
+    """A transport with the number of requests that use it."""
 
     def __init__(self, inner: Any, lasting: bool = False) -> None:
-        """`lasting`: somebody else closes it."""
+        """With `is_external`, the owner of `inner` closes it."""
         self.inner = inner
         self._lasting = lasting
         self._lock = threading.Lock()
@@ -40,15 +40,15 @@ class Pool:
             self._used += 1
 
     def _unused(self, used: int, left: bool) -> bool:
-        """Whether nobody will use it any more."""
+        """Update the counters. Return True if the pool is abandoned and no request uses it."""
         with self._lock:
             self._used -= used
             self._left = self._left or left
             return self._left and not self._used and not self._lasting
 
     def lend(self, response: Any) -> Any:
-        """An answer, which gives back what it uses when it is closed."""
-        if response.is_closed:  # it was read already
+        """Return the response, which releases the pool when it is closed."""
+        if response.is_closed:  # already read
             self.end()
         elif not self._lasting:
             response.stream = watched(response, False, closed=self.end)
@@ -79,7 +79,7 @@ class Pool:
 
 
 class Pools:
-    """By family and event loop."""
+    """Pools by library, mode and event loop."""
 
     def __init__(self) -> None:
         self._all: dict[Key, Pool] = {}
@@ -97,7 +97,7 @@ class Pools:
             return self._all[key]
 
     def left(self, asynchronous: bool) -> list[Pool]:
-        """Those that a client leaves which is closed here; who comes later gets another."""
+        """Remove and return the pools of a client that is being closed. A later client gets a new pool."""
         here = _loop() if asynchronous else None
         with self._lock:
             keys = [key for key in self._all if key[1:] == (asynchronous, here)]
@@ -105,7 +105,7 @@ class Pools:
 
 
 def _loop() -> Any:
-    """What async connections belong to: an event loop, or the token of a run of trio."""
+    """Return the owner of async connections: the event loop, or the token of a trio run."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop()
     with suppress(RuntimeError):
@@ -114,7 +114,10 @@ def _loop() -> Any:
 
 
 def _is_over(loop: Any) -> bool:
-    """Nobody can await the end of its connections: they are closed when nothing refers to them any more."""
+    """Return True if the event loop or trio run is over. Its connections cannot be closed with `await`.
+
+    They are closed when they are garbage collected.
+    """
     if loop is None or isinstance(loop, asyncio.AbstractEventLoop):
         return loop is not None and loop.is_closed()
     try:
@@ -125,14 +128,14 @@ def _is_over(loop: Any) -> bool:
 
 
 def family_of(message: Any) -> str:
-    """The package of a request or an answer, which may be of a class that somebody derived."""
+    """Return the library of a request or response, `httpx` or `httpx2`, also for subclasses in other packages."""
     packages = (base.__module__.partition(".")[0] for base in type(message).__mro__)
     return next((each for each in packages if each in FAMILIES), FAMILIES[0])
 
 
 def held(response: Any) -> tuple[Any, bytes]:
-    """What an answer says, and the answer as it was before that was read: its client reads it too."""
-    if hasattr(response, "_content"):  # of a transport that had all of it
+    """Read a response. Return an unread copy for the client, and the bytes."""
+    if hasattr(response, "_content"):  # the transport returned a complete response
         return response, response.content
     raw = b"".join(response.iter_raw())
     return _unread(response, raw), raw
@@ -158,14 +161,17 @@ def watched(
     end: Callable[[], Any] | None = None,
     closed: Callable[[], Any] | None = None,
 ) -> Any:
-    """The stream of an answer: each piece is shown to `feed`; `end` is called at its end and when it is closed, which
-    may be twice, and `closed` when it is closed, once. Of an async stream, these two are awaited."""
+    """Return the stream of a response with callbacks, which are awaited if the stream is async.
+
+    `on_data` gets each piece. `on_end` is called at the end of the stream and again when it is closed. `on_close` is
+    called once, when it is closed.
+    """
     return _streams(family_of(response))[asynchronous](response.stream, feed, end, closed)
 
 
 @cache
 def _streams(family: str) -> tuple[type, type]:
-    """As classes of the family: its clients insist on that."""
+    """Return stream classes for a library, sync and async. Its clients require subclasses of its base classes."""
     base: Any = import_module(family)
 
     class Watched(base.SyncByteStream):

@@ -1,8 +1,8 @@
-"""The seat of an adapter: requests of any number of conversations come by, and are sent rewritten.
+"""Rewrite the requests of an adapter, for any number of conversations.
 
-It uses `Live`, as the proxy does: the conversation of a request is read off the request, so one seat serves a whole
-program, from any thread. Nothing in here raises after it was made: a request that cannot be rewritten is sent without
-new edits (law 12).
+Like the proxy, it uses `Live`, which recognizes the conversation from the request. So one `RequestRewriter` serves a
+whole program, from any thread. After its creation, no method raises. A request that cannot be rewritten is sent without
+new edits (invariant 12).
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ log = logging.getLogger("ibidem")
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 5.0
-"""Seconds that a request waits for another of its conversation."""
+"""Maximum time that a request waits for another request of the same conversation."""
 WITHOUT_THINKING = frozenset({"openai-chat"})
-"""Formats in which signed thinking is not seen: it is in fields of the framework's, or not in the shadow at all."""
+"""Formats without visible signed thinking: it is in fields of the framework, or missing in the mirrored history."""
 
 
 class Seat:
-    """Rewrites requests with a profile. `session` is for one conversation by hand; else conversations are recognised.
+    """Rewrite requests with a profile.
 
-    `store` keeps what a profile lets go; it is the user's own if none is given, and none is opened for profiles that
-    let nothing go. `cache`: see docs/caching.md.
+    With `session`, all requests belong to one conversation. Otherwise, conversations are recognized. `store` is for the
+    originals of evicted text. Without it, the user's default store is opened if the profile evicts. `cache` selects
+    prompt caching (docs/caching.md).
     """
 
     def __init__(
@@ -67,22 +68,22 @@ class Seat:
         strategies = profiles.named(profile)
         checked_store(store)
         if not isinstance(session, Session | None):
-            raise UsageError(f"session: {session!r} is no session: pass ibidem.Session(), or leave it out")
+            raise UsageError(f"session: {session!r} is not a session: pass ibidem.Session(), or omit it")
         if session is not None and self._cache:
-            raise UsageError("cache: a session has a setting of its own: pass ibidem.Session(cache=…)")
+            raise UsageError("cache: not allowed with session=, which has this setting: pass ibidem.Session(cache=…)")
         self._profile = profile
         self._session = session
         self._store = store
         self._final = all(each.final for each in strategies)
         self._lock = threading.Lock()
         self._lives: dict[str, Live] = {}
-        """By profile: `lossless` is also used if thinking cannot be seen."""
+        """Live rewriters by profile. If thinking is not visible, `lossless` is used in addition."""
         self._asks = not self._final if session is None else session.revises
-        """Whether a store is asked while a request waits."""
+        """True if rewriting a request may access a store, which can be slow."""
         self.now = SYSTEM_CLOCK.time
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seat:
-        """Copies of what holds it go on with the same conversations."""
+        """Return the same object, so that copies of its owner continue the same conversations."""
         return self
 
     # ── histories ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +97,7 @@ class Seat:
         conversation: str = "",
         head: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """A history in a wire format. `head` has other fields of the request, `conversation` what names it."""
+        """Rewrite a history in a wire format. `head` are request parameters, `conversation` is its id, if known."""
         job = safely(self._job, format, history, model, conversation, head, otherwise=None)
         if job is None:
             return Turn(self, RewriteResult(result="failed open"), history)
@@ -111,14 +112,14 @@ class Seat:
         conversation: str = "",
         head: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """As `rewrite`, without holding up the event loop where there is much to do."""
+        """Rewrite a history like `rewrite`, in a thread if it is long, so that the event loop continues."""
         job = safely(self._job, format, history, model, conversation, head, otherwise=None)
         if job is None:
             return Turn(self, RewriteResult(result="failed open"), history)
         return await self.aside(len(job.body), self._turn, job, model, history, head)
 
     async def aside(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """As the function `aside`, and in any case where a store is asked: nobody knows how long that takes."""
+        """Call a function like `run_in_thread`, always in a thread if a store is used, because it may be slow."""
         return await aside(LONG_BYTES + 1 if self._asks else size, function, *args)
 
     def rewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
@@ -144,7 +145,7 @@ class Seat:
 
     def _turn(self, job: LiveRequest, model: str, history: list[Any], head: Mapping[str, Any] | None = None) -> Turn:
         outcome = self.outcome(job, model)
-        self.accepted(outcome)  # what a provider refuses is not seen from here
+        self.accepted(outcome)  # these adapters do not see rejections
         return Turn(self, outcome, history, job, head)
 
     # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,14 +159,14 @@ class Seat:
         counts: bool = False,
         model: str = "",
     ) -> LiveRequest:
-        """`model` is for bodies that do not name it."""
+        """Return the rewriting task for a request body. `model` is for bodies without a model name."""
         seconds = PATIENCE_SECONDS
         return LiveRequest(
             format, conversation, encoding, body, self.now(), counts, MAX_BODY, seconds, seconds, model=model
         )
 
     def outcome(self, job: LiveRequest, model: str = "") -> RewriteResult:
-        """What is sent for a request: `RewriteResult.body`, or the request as it came where that is None."""
+        """Rewrite a request body. If `RewriteResult.body` is None, send the original."""
         try:
             if self._session is not None:
                 return self._by_session(self._session, job)
@@ -180,7 +181,7 @@ class Seat:
             compacted = session.compact(job.body, at=job.at)
             place = None if compacted.reason else session.position
         if compacted.reason:
-            log.warning("request sent as it came: %s", compacted.reason.partition(":")[0])
+            log.warning("request sent unchanged: %s", compacted.reason.partition(":")[0])
         changed = compacted.request is not job.body
         return RewriteResult(
             result="rewritten" if changed else "unchanged",
@@ -195,8 +196,11 @@ class Seat:
         )
 
     def _live(self, format: str, model: str) -> Live:
-        """Thinking that is signed against what was sent cannot stay where that is revised; where it is not seen,
-        nothing is revised."""
+        """Return the live rewriter for a request.
+
+        A revision makes signed thinking invalid, because the signature covers the text that was sent. If the thinking
+        is not visible here, it cannot be removed, so the profile is `lossless`, which never revises.
+        """
         unseen = format in WITHOUT_THINKING and not self._final and signs_thinking(model)
         profile = "lossless" if unseen else self._profile
         with self._lock:
@@ -210,17 +214,17 @@ class Seat:
             return live
 
     def _live_of(self, outcome: RewriteResult) -> Live:
-        """The one that rewrote a request."""
+        """Return the live rewriter that rewrote a request."""
         for live in list(self._lives.values()):
             if live.has(outcome):
                 return live
         job = outcome.job
         return self._live(job.format if job is not None else "", outcome.model)
 
-    # ── what became of it ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def instead(self, rejected: RewriteResult, kind: str, names_thinking: bool) -> RewriteResult | None:
-        """The next body for a request that the provider rejected; None if all of them were rejected."""
+        """Return the next body for a request that the provider rejected; None if all bodies were rejected."""
         job = rejected.job
         if self._session is not None and job is not None and rejected.body is not None:
             with failing_open():
@@ -228,17 +232,17 @@ class Seat:
         return self._live_of(rejected).refused(rejected, kind, names_thinking)
 
     def accepted(self, outcome: RewriteResult) -> None:
-        """The provider takes a request: the conversation goes on in that way."""
+        """Record that the provider accepted a request. The conversation continues in this form."""
         with failing_open():
             if outcome.conversation is not None or outcome.deviation is not None:
                 self._live_of(outcome).accepted(outcome)
 
     def sent_as_it_came(self, outcome: RewriteResult) -> RewriteResult:
-        """The provider did not take a request, or the framework could not: the original is sent instead."""
+        """Record that the original was sent, because the provider or the framework rejected the rewritten request."""
         return self._live_of(outcome).sent_as_it_came(outcome, refused=True)
 
     def refuse(self, outcome: RewriteResult) -> None:
-        """The provider refused a request that cannot be sent again from here: later ones get no marks."""
+        """Record the rejection of a request that cannot be sent again here. Later ones get no cache breakpoints."""
         with failing_open():
             if self._session is not None and outcome.place is not None:
                 self._session.refuse(outcome.place)
@@ -248,7 +252,7 @@ class Seat:
     def answered(
         self, outcome: RewriteResult, context: int | None = None, cached: int | None = None, cleared: bool = False
     ) -> None:
-        """What the provider counted, for profiles that go by it, and whether it cleared tool results."""
+        """Record the input tokens that the provider reported, and whether it cleared tool results."""
         with failing_open():
             if outcome.place is None:
                 return
@@ -264,13 +268,13 @@ class Seat:
 
 
 def _report_fault(error: Exception, what: str) -> None:
-    """A store that fails was logged with the request."""
+    """Log an error, except a store's, which is already logged with the request."""
     if not isinstance(error, StoreError):
         failed_open(error)
 
 
 def _json(value: Any) -> bytes:
-    """What a plan is made from. Objects that a framework has among its messages are asked for their fields."""
+    """Encode a request as JSON for planning. Framework objects in it are converted to their fields."""
     import msgspec
 
     try:
@@ -280,7 +284,7 @@ def _json(value: Any) -> bytes:
 
 
 def _model(job: LiveRequest) -> str:
-    """Who is asked, by a request that nobody looked at more closely."""
+    """Return the model name in a request body, without parsing the rest."""
     import msgspec
 
     try:
@@ -293,5 +297,5 @@ def _model(job: LiveRequest) -> str:
 def _fields(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"{type(value).__name__} is no JSON")
+        raise TypeError(f"{type(value).__name__} is not JSON")
     return dump(mode="json", exclude_none=True)

@@ -1,9 +1,9 @@
-"""A history of a framework's own classes, written once more in a wire format: its shadow.
+"""Mirror of a history: framework messages written in a wire format, so that they can be compacted.
 
-The shadow is compacted in place of the history, and where a result comes out changed, the adapter copies the
-framework's message with the new text. So that what a marker says is true on the wire, the shadow has every message that
-the wire has, in its order: the user's words (they name the conversation), what the model said and called (it may be
-quoted), and one result for each result of the wire, with as many texts.
+`compact` runs on the mirror. If a result changes, the adapter copies the framework's message with the new text. Markers
+refer to messages by number, so the mirror must have every message that is sent, in the same order: the user's texts,
+which identify the conversation, the texts and calls of the model, which markers may refer to, and each result with the
+same number of texts.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ if TYPE_CHECKING:
 
 BOUND_TEXT: dict[str, Any] = {"annotations": [{}]}
 BOUND_CALL: dict[str, Any] = {"extra_content": {"shadow": True}}
-"""Marks of the wire format on what must stay as it is: an adapter gives back results alone."""
+"""Fields that make texts and calls of the model uneditable, because an adapter can change only results."""
 
 ShadowCall = tuple[str, str, Any]
-"""Id, name, and arguments: an object, or the JSON text of one."""
+"""Id, name and arguments of a call. The arguments are an object or its JSON text."""
 
 
 class Shadow:
-    """Filled in the order of the wire. It keeps no reference to the framework's objects but the places given."""
+    """History in a wire format, added message by message. It stores no framework objects, only positions of results."""
 
     format = "openai-chat"
 
     def __init__(self) -> None:
         self.history: list[dict[str, Any]] = []
         self._places: dict[int, Hashable] = {}
-        """Of results, by index in the history."""
+        """Positions of results, by index in the history."""
 
     def system(self, text: str) -> None:
+        """Add a system message."""
         self.history.append({"role": "system", "content": text})
 
     def user(self, texts: str | Sequence[str | None]) -> None:
-        """None stands for what is no text: a picture, a file."""
+        """Add a user message. None is a placeholder for content that is not text, such as an image or a file."""
         self.history.append({"role": "user", "content": _content(texts)})
 
     def assistant(self, text: str | None = None, calls: Iterable[ShadowCall] = ()) -> None:
@@ -50,20 +51,23 @@ class Shadow:
         self.history.append(message)
 
     def result(self, call: str, texts: str | Sequence[str | None], place: Hashable) -> None:
-        """What a tool returned. `place` is given back if it changes: whatever the adapter finds its message by."""
+        """Add a tool result. If it changes, `position` identifies the message for the adapter."""
         self._places[len(self.history)] = place
         self.history.append({"role": "tool", "tool_call_id": call, "content": _content(texts)})
 
     @property
     def named(self) -> bool:
-        """Whether the user's first words are sure to be the same on every wire. A conversation is known by them, and
-        markers are; some packages leave out blank ones, and where there are none another text counts."""
+        """True if the first texts of the user are the same in every wire format.
+
+        They identify the conversation and its tag. Some packages drop blank texts, and without user text another text
+        would identify it.
+        """
         return has_words(self.history)
 
     def changed(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
-        """The texts of results with the edits made, by place. None is left out of them.
+        """Return the new texts of edited results by position, without the placeholders.
 
-        ValueError where an edit does anything else: a shadow cannot give that back.
+        Raises ValueError if an edit changes anything except a result, which an adapter cannot apply.
         """
         made: dict[int, dict[Path, str]] = {}
         for edit in edits:

@@ -1,4 +1,4 @@
-"""One request that an adapter had rewritten: what is to be sent, and where to tell what became of it."""
+"""A rewritten request of an adapter: the history to send, and methods to report its result. Also error handling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Turn:
-    """One request that was rewritten: what is to be sent, and where to tell what the provider counted."""
+    """A rewritten request: the history to send, and methods to report the provider's response."""
 
     def __init__(
         self,
@@ -40,13 +40,12 @@ class Turn:
 
     @property
     def history(self) -> list[Any]:
-        """What is to be sent: the very list that was given if nothing changed. Untouched messages are the same
-        objects."""
+        """History to send; the original list if nothing changed. Unchanged messages are the same objects."""
         return self._written[0]
 
     @property
     def head(self) -> dict[str, Any]:
-        """Fields beside the history that are to be sent as they are here, for the provider's cache."""
+        """Request parameters to send in place of the original ones, with cache directives."""
         return self._written[1]
 
     @cached_property
@@ -61,29 +60,31 @@ class Turn:
 
     @property
     def kept(self) -> Kept | None:
-        """For how long the provider is asked to keep what, if that was decided."""
+        """TTL decision for the prompt cache; None if there is none."""
         return self._outcome.kept
 
     @property
     def outcome(self) -> RewriteResult:
+        """Result of the rewriting."""
         return self._outcome
 
     @property
     def format(self) -> str:
+        """Wire format of the request; empty if rewriting failed."""
         return self._job.format if self._job is not None else ""
 
     @property
     def marked(self) -> bool:
-        """Whether there is anything in it for the provider's cache."""
+        """True if Ibidem added cache directives."""
         return bool(self._outcome.marks)
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything of ours in it."""
+        """True if Ibidem changed the request."""
         return bool(self.edits) or self.marked
 
     def _made(self, make: Callable[..., T], *args: Any) -> T | None:
-        """What is made of the edits; if that fails the request goes as it came, and its conversation has to know."""
+        """Apply edits with `make`. If that fails, return None and record that the original is sent."""
         try:
             return make(*args)
         except Exception as error:
@@ -97,27 +98,27 @@ class Turn:
 
     @property
     def reason(self) -> str:
-        """Why the request goes as it came, if something stood against rewriting it."""
+        """Why the request was not rewritten; empty if it was."""
         return self._outcome.reason
 
     def answered(self, *, context: int | None = None, cached: int | None = None) -> None:
-        """The provider answered: it counted so many tokens of input in all, and read so many of them from its cache."""
+        """Report the provider's usage: `context` input tokens in total, `cached` of them read from its cache."""
         self._seat.answered(self._outcome, context, cached)
 
     def refused(self) -> None:
-        """The provider did not take it, and it goes as it came: so it stays."""
+        """Report that the provider rejected the request and the original is sent instead."""
         with failing_open():
             if self._job is not None:
                 self._outcome = self._seat.sent_as_it_came(replace(self._outcome, job=self._job))
 
 
 class ShadowTurn(Turn):
-    """Of a request that a shadow stood for."""
+    """A rewritten request whose history was mirrored from framework messages."""
 
     def __init__(self, turn: Turn, shadow: Shadow) -> None:
         super().__init__(turn._seat, turn._outcome, turn._given, turn._job, turn._head)
         self.results: dict[Any, list[str]] = self._made(shadow.changed, self.edits) or {}
-        """The texts of the results that changed, by the place that the adapter gave them."""
+        """New texts of changed results, by the position that the adapter passed."""
 
 
 def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
@@ -128,8 +129,9 @@ def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
 
 
 def failed_open(error: Exception) -> RewriteResult:
-    log.warning("request sent as it came: %s", whereabouts(error))
-    log.debug("request sent as it came", exc_info=True)
+    """Log an error, and return the result that sends the original request."""
+    log.warning("request sent unchanged: %s", whereabouts(error))
+    log.debug("request sent unchanged", exc_info=True)
     return RewriteResult(result="failed open", reason=whereabouts(error))
 
 
@@ -137,7 +139,7 @@ def failed_open(error: Exception) -> RewriteResult:
 
 
 def safely(function: Callable[..., T], *args: Any, otherwise: T) -> T:
-    """What a function returns, or that, if it fails: a mistake of ours never reaches the framework."""
+    """Call a function. If it fails, log the error and return `default`, so that the framework never sees it."""
     try:
         return function(*args)
     except Exception as error:
@@ -147,7 +149,7 @@ def safely(function: Callable[..., T], *args: Any, otherwise: T) -> T:
 
 @contextmanager
 def failing_open() -> Iterator[None]:
-    """What goes wrong inside is told in the log, and nowhere else."""
+    """Log an error in the `with` block, and continue after it."""
     try:
         yield
     except Exception as error:

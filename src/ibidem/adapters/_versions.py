@@ -1,23 +1,23 @@
-"""What an adapter says where its framework is missing, or newer than is known to work."""
+"""Errors of an adapter if its framework is missing or has an untested version."""
 
 from __future__ import annotations
 
 
 def missing(error: ModuleNotFoundError, adapter: str, packages: str) -> ModuleNotFoundError:
-    """For an adapter whose framework is not there: with what to type."""
+    """Return the error for a missing framework, with the command that installs it."""
     told = f"ibidem.adapters.{adapter} needs {error.name}: pip install {packages}"
     return ModuleNotFoundError(told, name=error.name)
 
 
 def bounded(adapter: str, package: str, below: str) -> None:
-    """For an adapter that uses what a framework does not promise to keep: raises ImportError from a version on."""
+    """Raise ImportError from version `untested` on, for an adapter that uses private parts of a framework."""
     from importlib.metadata import version
 
     found = version(package)
     if _numbers(found) >= _numbers(below):
         raise ImportError(
-            f"ibidem.adapters.{adapter} is known to work with {package} below {below}, and this is {found}: it changes "
-            f"what {package} does not promise to keep. Upgrade Ibidem, or: pip install '{package}<{below}'"
+            f"ibidem.adapters.{adapter} is tested with {package} below {below}, but this is {found}: it uses private "
+            f"methods of {package}, which can change. Upgrade Ibidem, or: pip install '{package}<{below}'"
         )
 
 

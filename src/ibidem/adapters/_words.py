@@ -1,7 +1,7 @@
-"""Whether a conversation begins with words of the user, for adapters whose framework translates what they see.
+"""Check that a conversation starts with text of the user, for adapters whose framework translates messages.
 
-Markers have their tag from these words. Without any another text counts, and which one that is differs from wire to
-wire, as blank texts are left out of some and system texts stand elsewhere: such histories are left alone.
+The tag in markers is computed from this text. Without it, another text would be used, which differs between wire
+formats: some drop blank texts, and system texts have different positions. Such histories are not rewritten.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ BESIDE = ("system", "developer")
 
 
 def has_words(history: Sequence[Any]) -> bool:
-    """Of a history in any of the wire formats."""
+    """Return True if a history in any wire format has user text before the first response, and no blank one."""
     said = [*_said(history)]
     return bool(said) and all(map(str.strip, said))
 
 
 def _said(history: Sequence[Any]) -> Iterator[str]:
-    """The texts of the user before the first answer; what the model says before them is none."""
+    """Yield the user's texts before the first response. Model text before the first user text is not a response."""
     begun = False
     for message in history:
         role = message.get("role") if isinstance(message, Mapping) else None

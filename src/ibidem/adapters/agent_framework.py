@@ -1,11 +1,13 @@
-"""Microsoft Agent Framework: a chat middleware that rewrites what is sent to the model, and nothing that is kept.
+"""Adapter for Microsoft Agent Framework: a chat middleware that rewrites requests to the model.
 
 >>> agent = Agent(client, "You are careful.", tools=[read], middleware=[IbidemChatMiddleware()])
 
-Put it last: what a later middleware changes, it does not see. A session names the conversation; without one it is known
-by its first words. Where the client compacts histories itself (`compaction_strategy`, `tokenizer`), which it does after
-all middleware, requests go as they come: a message that is referred to might be dropped. So do those whose history the
-provider keeps, and those with tools that the provider runs.
+Put it last in the list, because it does not see the changes of later middleware. Conversations are recognized by the id
+of the session, or else by their first texts. Stored histories do not change.
+
+These requests are sent unchanged: those of a client with its own compaction (`compaction_strategy`, `tokenizer`), which
+runs after all middleware and could drop a message that a marker refers to, those whose history the provider stores, and
+those with tools that the provider runs.
 """
 
 from __future__ import annotations
@@ -33,19 +35,21 @@ __all__ = ["IbidemChatMiddleware"]
 log = logging.getLogger("ibidem")
 
 KEPT = ("conversation_id", "previous_response_id", "conversation")
-"""Options of requests that go on from what the provider keeps."""
+"""Options of requests that continue a history stored by the provider."""
 KNOWN = frozenset(
     (
         *("text", "text_reasoning", "data", "uri", "hosted_file", "usage", "error"),
         *("function_call", "function_result", "function_approval_request", "function_approval_response"),
     )
 )
-"""Contents of which it is known what becomes of them on the wire; the others are of tools that the provider runs."""
+"""Content types with a known wire format. The others belong to tools that the provider runs."""
 
 
 class IbidemChatMiddleware(ChatMiddleware):
-    """`session` is for one conversation by hand; `store` keeps what a profile lets go. One object serves any number of
-    agents."""
+    """Chat middleware that rewrites requests. One object serves any number of agents.
+
+    With `session`, all requests belong to one conversation. `store` is for the originals of evicted text.
+    """
 
     def __init__(
         self,
@@ -90,17 +94,17 @@ class IbidemChatMiddleware(ChatMiddleware):
         return turn
 
     def _compacts(self, context: ChatContext) -> bool:
-        """Whether the client drops messages, or counts and notes their tokens, after us."""
+        """Return True if the client compacts or annotates messages after this middleware. Warns once."""
         names = ("compaction_strategy", "tokenizer")
         found = any((context.kwargs.get(name) or getattr(context.client, name, None)) is not None for name in names)
         if found and not self._warned:
             self._warned = True
-            log.warning("requests of a client that compacts are sent as they come: it does so after all middleware")
+            log.warning("requests are sent unchanged: the client compacts histories itself, after all middleware")
         return found
 
 
 def _shadow(messages: list[Message], parts: bool) -> Shadow | None:
-    """None if it is not known how the messages will look on the wire."""
+    """Mirror the messages; None if their wire format is unknown."""
     shadow = Shadow()
     for index, message in enumerate(messages):
         if not all(map(_known, message.contents)):
@@ -125,24 +129,24 @@ def _known(content: Content) -> bool:
 
 
 OWN_TOOLS = "openai"
-"""Where a call of the provider's own tools is told, its shell among them."""
+"""Key for properties of the provider's own tools, such as its shell."""
 _SAID = ("text", "data", "uri", "hosted_file")
 
 
 def _texts(content: Content, parts: bool) -> list[str | None] | str:
-    """Of a result, as the wire has them: one, unless the format has parts and there is more than text."""
+    """Return the texts of a result as they are sent: one text, or parts if the format supports other content."""
     items = content.items or []
     if parts and any(each.type != "text" for each in items):
         return [each.text or "" if each.type == "text" else None for each in items]
     if items and not parts:
         return "\n".join(each.text or "" for each in items if each.type == "text")
     if not isinstance(content.result, str | None):
-        raise TypeError("a result is no text")
+        raise TypeError("a tool result is not text")
     return content.result or ""
 
 
 def _copied(index: int, message: Message, results: dict[Any, list[str]]) -> Message:
-    """A message with the new texts of its results; the very same if it has none."""
+    """Return a message with the new texts of its results; the same object if none of them changed."""
     changed = {place: results[index, place] for place in range(len(message.contents)) if (index, place) in results}
     if not changed:
         return message
@@ -151,7 +155,10 @@ def _copied(index: int, message: Message, results: dict[Any, list[str]]) -> Mess
 
 
 def _with(content: Content, texts: list[str]) -> Content:
-    """A result has its text twice: clients send the one or the other. Where several went as one, the first has all."""
+    """Return a result with new texts. The text is stored twice, because clients send one or the other field.
+
+    If several texts were sent as one, the first item gets the whole text.
+    """
     left = iter(texts)
     items = [(each, next(left, None) if each.type == "text" else None) for each in content.items or []]
     new = [
@@ -163,7 +170,7 @@ def _with(content: Content, texts: list[str]) -> Content:
 
 
 def _copy(value: Any, **changes: Any) -> Any:
-    """As `copy` does for these classes, without going through field after field: a long history has hundreds."""
+    """Copy an object with changed fields. Faster than `copy`, because a long history has hundreds of objects."""
     new = object.__new__(type(value))
     new.__dict__.update(value.__dict__, **changes)
     return new

@@ -1,10 +1,11 @@
-"""Anthropic's SDK: a middleware that rewrites messages before a request is signed, for all of its clients.
+"""Adapter for Anthropic's SDK: a middleware that rewrites messages before a request is signed, for all its clients.
 
 >>> client = AnthropicBedrock(middleware=[middleware])
 >>> client = AsyncAnthropic(middleware=[middleware("recoverable")])
 
-Amazon signs the body of a request, so nothing below the SDK can change it; for Anthropic's own API and for Vertex the
-transport of `ibidem.adapters.httpx` does the same. What tokens were counted is read off the SDK's own answers.
+Use it for Amazon Bedrock, where requests are signed with their body, so a transport below the SDK cannot change them.
+For Anthropic's own API and for Vertex, the transport in `ibidem.adapters.httpx` does the same. Usage is read from the
+SDK's response objects.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ FORMAT = "anthropic"
 
 
 class Middleware(anthropic.Middleware):
-    """One serves any number of clients. Conversations are recognised, or named by a header such as `x-session-id`.
+    """Middleware for any number of clients.
 
-    `cache="auto"` marks what the provider is to keep, where the program does not: see docs/caching.md.
+    Conversations are recognized by their first messages, or by a header such as `x-session-id`. `cache="auto"` adds
+    cache breakpoints to requests without them (docs/caching.md).
     """
 
     def __init__(
@@ -50,10 +52,11 @@ class Middleware(anthropic.Middleware):
         self._seat = Seat(profile, session=session, store=store, cache=cache)
 
     def __call__(self, profile: str = "lossless", **options: Any) -> Middleware:
-        """Another one, with these options."""
+        """Return another middleware with these options."""
         return Middleware(profile, **options)
 
     def handle(self, request: Any, call_next: Any) -> Any:
+        """Send a request rewritten. If the provider rejects it, send the original."""
         given = safely(_given, request, otherwise=None)
         if given is None:
             return call_next(request)
@@ -69,6 +72,7 @@ class Middleware(anthropic.Middleware):
         return response
 
     async def handle_async(self, request: Any, call_next: Any) -> Any:
+        """Send a request like `handle`, for async clients."""
         given = safely(_given, request, otherwise=None)
         if given is None:
             return await call_next(request)
@@ -88,7 +92,7 @@ middleware = Middleware()
 
 
 def _given(request: Any) -> dict[str, Any] | None:
-    """What a seat asks for, of a request that carries a conversation; None of any other."""
+    """Return the arguments for `RequestRewriter.rewrite`; None if the request has no conversation."""
     body, extra = request.json, request.options.extra_json or {}
     path = request.url.partition("?")[0]
     if request.method.lower() != "post" or not path.endswith("/v1/messages") or "messages" in extra:
@@ -102,7 +106,7 @@ def _given(request: Any) -> dict[str, Any] | None:
 
 
 def _with(request: Any, turn: Turn) -> Any:
-    """`APIRequest.copy` would copy the whole history in depth, even one that is to be replaced."""
+    """Return the rewritten request. `APIRequest.copy` is not used, because it deep-copies the whole history."""
     if turn.history is request.json["messages"] and not turn.head:
         return request
     changed = copy.copy(request)
@@ -112,16 +116,16 @@ def _with(request: Any, turn: Turn) -> Any:
 
 
 def _settle(turn: Turn, response: Any) -> None:
-    """What is taken as it came was refused for what we made of it; what is refused again, for what it says."""
+    """If the provider accepts the original, report that it rejected our changes. Otherwise the original is invalid."""
     if response.http_response.is_success:
         turn.refused()
 
 
-# ── what was counted ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── usage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _is_read(request: Any, response: Any) -> bool:
-    """Whether the SDK reads the answer itself: `with_streaming_response` leaves that to the caller."""
+    """Return True if the SDK reads the response itself. With `with_streaming_response`, the caller does."""
     raw = {name.lower(): value for name, value in request.headers.items()}.get("x-stainless-raw-response")
     return raw != "stream" and bool(response.http_response.is_success)
 
@@ -131,11 +135,11 @@ def _watch(turn: Turn, answer: Any) -> None:
         Count(turn).tell(answer.usage)
         return
     stream: Any = answer
-    stream._iterator = Watched(stream._iterator, Count(turn))  # it has no other place to listen at
+    stream._iterator = Watched(stream._iterator, Count(turn))  # the SDK has no hook for stream events
 
 
 class Count:
-    """Of one answer: the last that was said of each kind of tokens."""
+    """Usage of one response: the last reported count of each kind of input tokens."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -159,7 +163,7 @@ class Count:
 
 
 class Watched:
-    """The events of a stream. No generator, which would have to be closed when nobody listens any more."""
+    """Iterator over stream events that reads usage. Not a generator, because a generator must be closed."""
 
     def __init__(self, events: Any, count: Count) -> None:
         self._events, self._count = events, count

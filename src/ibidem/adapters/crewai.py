@@ -1,10 +1,10 @@
-"""CrewAI: an interceptor for the native models of OpenAI and Anthropic.
+"""Adapter for CrewAI: an interceptor for the native models of OpenAI and Anthropic.
 
 >>> from ibidem.adapters.crewai import IbidemInterceptor
 >>> llm = LLM(model="openai/gpt-5", interceptor=IbidemInterceptor())
 
-It sees the requests that the provider's SDK sends, and the answers. What agents and crews keep stays as it is. For its
-other models CrewAI has no interceptors, and says so when one is made.
+It sees the requests of the provider's SDK and the responses. Data of agents and crews does not change. CrewAI does not
+support interceptors for other models, and raises an error for them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _UNDER_WAY: ContextVar[Exchange | None] = ContextVar("ibidem.adapters.crewai", default=None)
-"""The answer to a request comes back to the thread or task that sent it, and does not name it."""
+"""Request of this thread or task. A response arrives in the same one and does not identify its request."""
 
 
 class IbidemInterceptor(BaseInterceptor[Any, Any]):
-    """One serves any number of models, agents and crews at once: conversations are told apart by what they begin with.
+    """Interceptor for any number of models, agents and crews. Conversations are recognized by their first messages.
 
-    `session`, `on_usage` and `cache` are those of `ibidem.adapters.httpx.Transport`.
+    `session`, `on_usage` and `cache` have the same meaning as in `ibidem.adapters.httpx.Transport`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         return begun.watched(message, asynchronous=True)
 
     def _refused(self, begun: Exchange, message: Any, raw: bytes) -> None:
-        """CrewAI has the answer: it cannot be asked for again from here, but the next request goes as it comes."""
+        """Record a rejection. An interceptor cannot send the request again, but the next one is sent unchanged."""
         if begun.instead(message, raw) is not None:
             Turn(self._transport.seat, begun.outcome, [], begun.job).refused()
 
@@ -91,7 +91,7 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         return safely(self._transport.begin, message, content, otherwise=None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copies of an agent or of a crew go on with the same conversations."""
+        """Return the same object, so that copies of an agent or crew continue the same conversations."""
         return self
 
 

@@ -1,9 +1,9 @@
-"""Google's Agent Development Kit: a plugin that rewrites what is sent to Gemini.
+"""Adapter for Google's Agent Development Kit: a plugin that rewrites requests to Gemini.
 
 >>> app = App(name="app", root_agent=agent, plugins=[IbidemPlugin()])
 
-It changes the contents of one request; events in the session stay as they are, and so do thought signatures. Other
-models that ADK can call write results in other ways, and are left alone: LiteLLM has an adapter of its own.
+It changes the contents of a request. Events in the session and thought signatures do not change. Requests to other
+models are not rewritten, because ADK writes their results differently. LiteLLM has its own adapter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Wire = dict[str, Any]
 
 
 class IbidemPlugin(BasePlugin):
-    """One serves any number of apps and runners. A conversation is named by the id of its session."""
+    """Plugin for any number of apps and runners. Conversations are recognized by the session id."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class IbidemPlugin(BasePlugin):
         cache: CacheMode = "off",
     ) -> None:
         super().__init__(name=name)
-        instead = "Gemini caches by itself; for Claude set App(context_cache_config=ContextCacheConfig(ttl_seconds=…))"
+        instead = "Gemini always caches; for Claude set App(context_cache_config=ContextCacheConfig(ttl_seconds=…))"
         checked_cache(cache, "this plugin", instead, auto=False)
         self._seat = Seat(profile, session=session, store=store)
         self._under_way: dict[int, tuple[Any, Turn]] = {}
-        """Requests whose answers are waited for. One that is given up is never answered, and goes with its context."""
+        """Requests without a response yet. A cancelled request is removed when its context is garbage collected."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         wire = safely(_wire, llm_request, otherwise=None)
@@ -61,7 +61,7 @@ class IbidemPlugin(BasePlugin):
         with failing_open():
             if turn.history is not wire:
                 llm_request.contents = _changed(llm_request.contents, wire, turn.history)
-            actions = callback_context.actions  # one object for a call and its answers
+            actions = callback_context.actions  # the same object for a call and its responses
             key, waiting = id(actions), self._under_way
             waiting[key] = weakref.ref(actions, lambda _: waiting.pop(key, None)), turn
 
@@ -76,7 +76,7 @@ class IbidemPlugin(BasePlugin):
 
 
 def _wire(request: Any) -> list[Wire] | None:
-    """What is sent, as far as it matters here; None if it is not for Gemini, or goes on from what its server keeps."""
+    """Return the contents in wire format; None if the model is not Gemini, or if Google's server stores the history."""
     name = (request.model or "").removeprefix("models/")
     if request.previous_interaction_id or not any(re.fullmatch(each, name) for each in Gemini.supported_models()):
         return None
@@ -86,7 +86,7 @@ def _wire(request: Any) -> list[Wire] | None:
 
 
 def _part(part: Any) -> Wire:
-    """Thoughts are shown as something that is no text: nothing of them is quoted, and none is taken out."""
+    """Return a part in wire format. Thinking becomes a placeholder, so it is neither referenced nor removed."""
     signed = {"thoughtSignature": "signed"} if part.thought_signature else {}
     if (result := part.function_response) is not None:
         named = {"id": result.id} if result.id else {}
@@ -101,7 +101,7 @@ def _part(part: Any) -> Wire:
 
 def _changed(contents: list[Any], before: list[Wire], after: list[Wire]) -> list[Any]:
     if len(after) != len(contents):
-        raise ValueError("messages came or went")
+        raise ValueError("the number of messages changed")
     return [
         content if new is old else _content(content, old["parts"], new["parts"])
         for content, old, new in zip(contents, before, after, strict=True)
@@ -116,7 +116,7 @@ def _content(content: Any, before: list[Wire], after: list[Wire]) -> Any:
 
 
 def _with(part: Any, new: Wire) -> Any:
-    """A copy that differs in the one thing that did: a result, arguments, or a text."""
+    """Return a copy of a part with its changed result, arguments or text."""
     if part.function_response is not None:
         response = new["functionResponse"]["response"]
         return part.model_copy(

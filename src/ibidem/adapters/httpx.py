@@ -1,10 +1,10 @@
-"""A transport for httpx and httpx2: every SDK that lets one hand in a client is rewritten by it.
+"""Transport for httpx and httpx2. It rewrites the requests of every SDK that accepts an HTTP client.
 
 >>> client = anthropic.Anthropic(http_client=anthropic.DefaultHttpxClient(transport=Transport()))
->>> client = install(openai.OpenAI())         # or into a client that exists
+>>> client = install(openai.OpenAI())         # in an existing client
 
-It sees the bytes that are sent. A request that carries a conversation, known by the end of its path, is rewritten; all
-else passes as it comes, uploads unread. Answers pass unchanged, and what they say of tokens is read in passing.
+It works on the bytes that are sent. Requests with a conversation, recognized by the end of their path, are rewritten.
+All others are forwarded unchanged, and uploads are not read. Responses are not changed, only their usage is read.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ NO_ROUTE = Route("", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One request that was answered, as `on_usage` is told."""
+    """One response, as passed to `on_usage`."""
 
     usage: Usage
-    """Tokens that the provider counted."""
+    """Token counts from the provider."""
     model: str
     format: str
     result: str
     """`rewritten`, `unchanged`, or `failed open`."""
     reason: str
-    """Why it failed open."""
+    """Why it failed open; empty if it did not."""
     conversation: str
-    """By which requests of one conversation are told from others; empty if that is not known."""
+    """Id of the conversation; empty if it is unknown."""
     bytes_before: int
     bytes_sent: int
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer."""
+    """One request and its response, with the bodies that were tried."""
 
     transport: Transport
     original: Any
@@ -70,7 +70,7 @@ class Exchange:
     tried: list[bytes] = field(default_factory=list)
 
     def request(self) -> Any:
-        """What is to be sent now."""
+        """Return the request to send now, and record its body as tried."""
         body, beta = self.outcome.body, self.outcome.beta
         self.tried.append(self.job.body if body is None else body)
         return self.original if body is None else safely(_with, self.original, body, beta, otherwise=self.original)
@@ -83,7 +83,7 @@ class Exchange:
         return ours and response.status_code in REFUSAL_STATUSES and small
 
     def instead(self, response: Any, raw: bytes) -> Any:
-        """The request that is sent in place of a refused one; None where the refusal stands."""
+        """Return the next request after a rejection; None if the caller gets the rejection."""
         outcome = safely(self._instead, response, raw, otherwise=None)
         if outcome is None:
             return None
@@ -98,7 +98,7 @@ class Exchange:
         return self.transport.seat.instead(self.outcome, kind, refusal.names_thinking)
 
     def watched(self, response: Any, *, asynchronous: bool = False) -> Any:
-        """The answer, which tells what was charged while it is read."""
+        """Return the response. Its usage is reported while the client reads it."""
         with failing_open():
             if 200 <= response.status_code < 300 and not self.job.counts:
                 self.transport.seat.accepted(self.outcome)
@@ -107,7 +107,7 @@ class Exchange:
 
     def _watch(self, response: Any, asynchronous: bool) -> None:
         told, encoding = (response.headers.get(f"content-{each}", "") for each in ("type", "encoding"))
-        plain = getattr(response, "_content", None)  # of a transport that had all of it
+        plain = getattr(response, "_content", None)  # the transport returned a complete response
         reader = UsageReader(self.job.format, told, "" if plain is not None else encoding)
         watch = _Watch(reader, self)
         if plain is not None:
@@ -144,13 +144,13 @@ class Exchange:
 
 
 class Transport:
-    """For `transport=` of an httpx or httpx2 client, sync or async; one object fits all of them at once.
+    """Transport for the argument `transport=` of any httpx or httpx2 client, sync or async.
 
-    `inner` sends what is rewritten; without it, a transport of the client's own family is made when it is needed.
-    Conversations are recognised as in the proxy: by their first messages, and by a header such as `x-session-id`.
-    With `session`, all requests are taken for that one conversation. `on_usage` is told of each answer that says what
-    it cost, in the thread that read it. `cache="auto"` asks the provider to keep what it is sent, where the program
-    does not, and `"lifetime"` for how long, where it does: see docs/caching.md.
+    One object can serve several clients. `inner` sends the rewritten requests. Without it, the transport opens
+    connections with the client's own library. Conversations are recognized as in the proxy: by their first messages,
+    and by a header such as `x-session-id`. With `session`, all requests belong to one conversation. `on_usage` is
+    called for each response with usage, in the thread that read it. `cache="auto"` adds cache breakpoints to requests
+    without them, and `"lifetime"` chooses the TTL of existing ones (docs/caching.md).
     """
 
     def __init__(
@@ -169,6 +169,7 @@ class Transport:
         self._pools = Pools()
 
     def handle_request(self, request: Any) -> Any:
+        """Send a request, rewritten if it has a conversation. httpx calls this method."""
         pool = self._pool(request, False)
         try:
             response = self._handle(pool.inner, request)
@@ -192,6 +193,7 @@ class Transport:
         return exchange.watched(response)
 
     async def handle_async_request(self, request: Any) -> Any:
+        """Send a request like `handle_request`, for async clients."""
         pool = self._pool(request, True)
         try:
             response = await self._handle_async(pool.inner, request)
@@ -216,7 +218,7 @@ class Transport:
         return exchange.watched(response, asynchronous=True)
 
     def begin(self, request: Any, content: bytes) -> Exchange:
-        """What is made of a request that `carries` one, with this content; for those who send it themselves."""
+        """Rewrite a request with a conversation, for callers that send it themselves."""
         headers = request.headers
         route = at_end(request.url.path) or NO_ROUTE
         encoding = headers.get("content-encoding", "").strip().lower()
@@ -231,7 +233,7 @@ class Transport:
         return self._pools.taken(family_of(request), asynchronous)
 
     def above(self, inner: Any) -> Any:
-        """Another one over this transport, for which the same conversations are known."""
+        """Return a transport with another `inner` that shares the conversations of this one."""
         if isinstance(inner, Transport):
             return inner
         found = copy(self)
@@ -239,7 +241,7 @@ class Transport:
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Frameworks copy what holds a client; connections and conversations stay the same."""
+        """Return the same object. Frameworks copy objects with a client, and copies must share its connections."""
         return self
 
     def close(self) -> None:
@@ -286,7 +288,7 @@ class Transport:
 
 
 def carries(request: Any) -> bool:
-    """Whether a request carries a conversation that may be rewritten. All others are sent as they are, unread."""
+    """Return True if a request has a conversation and is not signed. All others are sent unchanged and unread."""
     if request.method != "POST" or at_end(request.url.path) is None:
         return False
     headers = request.headers
@@ -294,15 +296,14 @@ def carries(request: Any) -> bool:
 
 
 def _is_upload(headers: Any) -> bool:
-    """Others have paths that end alike, for messages with files."""
+    """Return True for a large or multipart body. Other services use paths with the same end for messages with files."""
     length = headers.get("content-length", "")
     large = length.isdecimal() and int(length) > MAX_BODY
     return large or headers.get("content-type", "").lower().startswith("multipart/")
 
 
 def _with(request: Any, body: bytes, beta: str = "") -> Any:
-    """The request with another body, as a new one. Its headers are the same to the byte, but for a feature that the
-    body needs."""
+    """Return a new request with another body. The headers stay byte-identical, except for a beta feature in `beta`."""
     left_out = (b"content-length", b"transfer-encoding")
     headers: Any = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
     if beta:
@@ -311,12 +312,12 @@ def _with(request: Any, body: bytes, beta: str = "") -> Any:
     return made(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
-# ── what is read in passing ─────────────────────────────────────────────────────────────────────────────────────────
+# ── usage of responses ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Reads what was charged for. Told once, at the end, or when nobody listens any more."""
+    """Read the usage from a response stream, and report it once: at the end, or when the stream is closed."""
 
     reader: UsageReader | None
     exchange: Exchange
@@ -344,31 +345,31 @@ class _Watch:
         return reader.finish(), reader.cleared_tool_uses > 0
 
 
-# ── clients that exist ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── existing clients ────────────────────────────────────────────────────────────────────────────────────────────────
 
 PLACES = (("_client",), ("_api_client", "_httpx_client"), ("_api_client", "_async_httpx_client"))
-"""Where SDKs keep their httpx client: Anthropic's and OpenAI's, and the two of Google's."""
+"""Attributes with the httpx client of an SDK: Anthropic's and OpenAI's, and the two of Google's."""
 BOUNDS = {"httpx": "1", "httpx2": "3"}
-"""Versions from which on it is not known where a client keeps its transports."""
+"""First untested versions. `install` uses private attributes of the client."""
 
 
 def install(client: C, profile: str = "lossless", **options: Any) -> C:
-    """Put a transport into a client that exists, of httpx or of an SDK, and return that client.
+    """Install a `Transport` in an existing client of httpx or of an SDK, and return the client.
 
-    Its own transports stay below, so proxies of the environment, certificates and limits count as before. `options` are
-    those of `Transport`, without `inner`. Only for versions of httpx below 1 and of httpx2 below 3: it reaches for what
-    they do not promise to keep. Raises UsageError for what is no such client: make it with `Transport` then.
+    The client's own transports send the requests, so its proxies, certificates and limits still apply. `options` are
+    those of `Transport`, without `inner`. This requires httpx below 1 or httpx2 below 3, because it uses private
+    attributes. Raises UsageError for an unknown kind of client. In that case, create the client with `Transport`.
     """
     found = [each for each in (client, *(_at(client, place) for place in PLACES)) if _is_client(each)]
     if not found:
         raise UsageError(
-            f"client: {type(client).__name__} has no httpx client that is known here: make it with Transport, as the "
-            "page on adapters shows"
+            f"client: no httpx client found in {type(client).__name__}: create the client with Transport, as in "
+            "docs/adapters.md"
         )
     uses_aiohttp = _at(client, ("_api_client", "_use_aiohttp"))
     if callable(uses_aiohttp) and safely(uses_aiohttp, otherwise=False):
         log.warning(
-            "async calls of google-genai use aiohttp here, and are not rewritten: pass Transport in HttpOptions"
+            "async calls of this google-genai client use aiohttp and are not rewritten: pass Transport in HttpOptions"
         )
     for each in found:
         _bound(each)
@@ -384,7 +385,7 @@ def _bound(client: Any) -> None:
     try:
         bounded("httpx.install", family, BOUNDS[family])
     except ImportError as error:
-        raise UsageError(f"client: {error}; or make the client with Transport") from None
+        raise UsageError(f"client: {error}; or create the client with Transport") from None
 
 
 def _at(client: Any, place: tuple[str, ...]) -> Any:

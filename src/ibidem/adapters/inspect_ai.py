@@ -1,11 +1,11 @@
-"""Inspect: hooks that rewrite what a model is sent, for all samples of an evaluation or for some of them.
+"""Adapter for Inspect: hooks that rewrite requests to a model, for all or some samples of an evaluation.
 
-    @hooks(name="ibidem", description="Nothing is said twice.")
+    @hooks(name="ibidem", description="Repeated text is sent once.")
     class Rewriting(IbidemHooks):
         def rewrites(self, data, sample):
-            return sample is not None and sample.epoch == 2  # and epoch 1 is the other arm
+            return sample is not None and sample.epoch == 2  # epoch 1 is the baseline
 
-A sample keeps its messages as they are; the model events of its log show what was sent.
+The messages of a sample do not change. The model events in its log show the rewritten requests.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ _sample: ContextVar[Any] = ContextVar("ibidem_sample", default=None)
 
 
 class IbidemHooks(Hooks):
-    """To be registered with `@hooks`, as a class of your own: Inspect makes the one instance of it."""
+    """Base class of hooks. Register a subclass with `@hooks`, and Inspect creates its only instance."""
 
     profile: ClassVar[str] = "lossless"
     store: ClassVar[Store | None] = None
     cache: ClassVar[CacheMode] = "off"
-    """`auto` is what Inspect does by itself, unless `GenerateConfig(cache_prompt=False)` says otherwise."""
+    """Inspect itself does the same as `auto`, unless you set `GenerateConfig(cache_prompt=False)`."""
 
     def __init__(self) -> None:
         checked_cache(self.cache, "these hooks", 'set cache_ttl="1h" of the model')
         self._seat = Seat(self.profile, store=self.store)
         self._last: ContextVar[ShadowTurn | None] = ContextVar("ibidem_last_turn", default=None)
-        """Of this task: the call that it makes next is the one that was rewritten last."""
+        """Last rewritten request of this task. The next model call of the task sends it."""
 
     def rewrites(self, data: BeforeModelGenerate, sample: EvalSampleSummary | None) -> bool:
-        """Whether this call is rewritten. There is no sample where a model is called outside of an evaluation."""
+        """Return True to rewrite this call. Override it to choose. `sample` is None outside an evaluation."""
         return True
 
     async def on_sample_start(self, data: SampleStart) -> None:
         _sample.set(data.summary)
 
     async def on_before_model_generate(self, data: BeforeModelGenerate) -> None:
-        """Asked again for each attempt: what was rewritten once is not changed by that."""
+        """Rewrite the messages. Inspect calls this for every attempt. A rewritten request does not change again."""
         self._last.set(None)
         if not self.rewrites(data, _sample.get()):
             return
@@ -79,7 +79,7 @@ class IbidemHooks(Hooks):
 
 
 def _shadow(messages: list[ChatMessage]) -> Shadow | None:
-    """None where the wire will have other results than these messages: it writes some out as something else."""
+    """Mirror the messages; None if Inspect sends some of the results in another form."""
     shadow = Shadow()
     called: set[str] = set()
     for place, message in enumerate(messages):
@@ -105,7 +105,7 @@ def _text(part: Any) -> str | None:
 
 
 def _result(message: Any) -> str | list[str | None]:
-    """As it is on every wire; no text where wires differ: an error, or several texts, which some of them join."""
+    """Return a result as it is sent in every wire format; a placeholder for errors and several texts, which differ."""
     if message.error is not None or not message.content:
         return [None]
     if isinstance(message.content, str):
@@ -115,7 +115,7 @@ def _result(message: Any) -> str | list[str | None]:
 
 
 def _with(message: Any, texts: list[str]) -> Any:
-    """A copy with another text, and with a name of its own, as Inspect gives one to what it changes."""
+    """Return a copy with another text and its own id, as Inspect does for changed messages."""
     content: Any = texts[0]
     if isinstance(message.content, list):
         content = [

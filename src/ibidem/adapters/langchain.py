@@ -1,10 +1,9 @@
-"""LangChain and LangGraph agents, deepagents among them: a middleware.
+"""Adapter for LangChain and LangGraph agents, also deepagents: a middleware.
 
 >>> from ibidem.adapters.langchain import IbidemMiddleware
 >>> agent = create_agent(model, tools, middleware=[IbidemMiddleware()])
 
-It goes last in the list, so that it sees what is sent after all others have changed it. What the agent keeps, in its
-state and in checkpoints, stays as it is.
+Put it last in the list, so that it sees the changes of all others. The agent's state and checkpoints do not change.
 """
 
 from __future__ import annotations
@@ -38,17 +37,16 @@ CALLS = frozenset({"tool_use", "function_call"})
 
 
 class Writes(NamedTuple):
-    """What is peculiar to how a provider's package writes a history."""
+    """Properties of a provider's package that affect how a history is sent."""
 
     failures: bool = False
-    """It tells which results are failures: these are not shortened."""
+    """True if failed results are marked in the request. These are not rewritten."""
     objects: bool = False
-    """A result that is JSON or has blocks is sent as an object, and each right behind its call; calls that cannot be
-    read are left out."""
+    """True if a result with JSON or blocks is sent as an object, directly after its call. Invalid calls are dropped."""
     clears: str = "openai-responses"
-    """The wire in whose words the provider is told to clear its context."""
+    """Wire format of the settings that make the provider clear its context."""
     caching: tuple[str, str] | None = None
-    """Where the package has a middleware that asks the provider to keep what it is sent; None if that needs none."""
+    """Module and name of the package's middleware for prompt caching; None if the provider does not need it."""
 
 
 PACKAGES = {
@@ -64,9 +62,12 @@ PACKAGES = {
 
 
 class IbidemMiddleware(AgentMiddleware):
-    """One serves any number of agents and conversations at once: they are told apart by the `thread_id` of the run, and
-    by what they begin with. `session` is for a single conversation by hand. `cache="auto"` asks the provider to keep
-    what it is sent for five minutes, in LangChain's own way, where nobody has asked for anything."""
+    """Middleware for any number of agents and conversations.
+
+    Conversations are recognized by the `thread_id` of the run and by their first messages. With `session`, all requests
+    belong to one conversation. `cache="auto"` enables LangChain's own prompt caching with a TTL of five minutes for
+    requests without cache directives.
+    """
 
     def __init__(
         self,
@@ -118,7 +119,10 @@ def _model(request: Any) -> str:
 
 
 def _marked(request: Any) -> Any:
-    """A request that asks for nothing, as LangChain's own middleware would have it; the first one only of an agent."""
+    """Add cache directives with LangChain's own middleware to a request without any.
+
+    Not for a call without tools and earlier responses, because no later request may read the cache entry.
+    """
     caching = _package(request.model).caching
     is_agent = request.tools and request.tool_choice in (None, "auto")
     goes_on = any(isinstance(message, AIMessage) for message in request.messages)
@@ -130,7 +134,7 @@ def _marked(request: Any) -> Any:
 
 
 def _asks(request: Any) -> bool:
-    """Whether somebody has put a mark anywhere."""
+    """Return True if the request already has a cache directive."""
     said = [message.content for message in (request.system_message, *request.messages) if message is not None]
     blocks = [block for content in said if isinstance(content, list) for block in content if isinstance(block, dict)]
     tools = [tool if isinstance(tool, dict) else getattr(tool, "extras", None) or {} for tool in request.tools]
@@ -139,7 +143,7 @@ def _asks(request: Any) -> bool:
 
 
 def _tell(turn: ShadowTurn, response: Any) -> None:
-    """What the provider counted comes with its message."""
+    """Report the usage in a response."""
     response = getattr(response, "model_response", response)
     for message in getattr(response, "result", [response]):
         usage = getattr(message, "usage_metadata", None)
@@ -148,12 +152,11 @@ def _tell(turn: ShadowTurn, response: Any) -> None:
             turn.answered(context=usage.get("input_tokens"), cached=cached)
 
 
-# ── there ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── mirror ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _shadow(request: Any) -> Shadow | None:
-    """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
-    points at might not be there."""
+    """Mirror the messages; None if the provider drops or reorders some, because a marker could refer to these."""
     model, bound = _served(request.model)
     writes = _package(model)
     if _is_cut(model, {**bound, **request.model_settings}, writes.clears):
@@ -177,20 +180,20 @@ def _shadow(request: Any) -> Shadow | None:
 
 
 def _served(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The model itself, and the settings that are bound to it; TypeError for what may ask any of several."""
+    """Return the chat model and the settings bound to it. Raises TypeError if the model cannot be determined."""
     bound: dict[str, Any] = {}
     while not isinstance(model, BaseChatModel):
         if isinstance(model, RunnableBinding):
             model, bound = model.bound, {**model.kwargs, **bound}
-        elif (made := getattr(type(model), "_model", None)) is not None:  # of `init_chat_model`, chosen by the run
+        elif (made := getattr(type(model), "_model", None)) is not None:  # `init_chat_model`
             model = made(model, get_config())
         else:
-            raise TypeError(f"{type(model).__name__} is no chat model that is known")
+            raise TypeError(f"{type(model).__name__} is an unknown kind of chat model")
     return model, bound
 
 
 def _package(model: Any) -> Writes:
-    """By what a model is derived from, as it does not tell its wire."""
+    """Return the package properties of a model, found by its base classes."""
     names = (each.__module__.partition(".")[0] for each in type(model).__mro__)
     return next((PACKAGES[name] for name in names if name in PACKAGES), Writes())
 
@@ -199,12 +202,13 @@ def _is_cut(model: Any, settings: dict[str, Any], wire: str) -> bool:
     settings = {**(getattr(model, "model_kwargs", None) or {}), **settings}
     head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
     dialect = formats.named(wire)
-    is_cut = dialect.clears_history(head) or dialect.manages_context(head)  # responses are not seen here
+    # Only a response would show whether the provider really removed something, and it is not visible here.
+    is_cut = dialect.clears_history(head) or dialect.manages_context(head)
     return is_cut or bool(getattr(model, "use_previous_response_id", False))
 
 
 def _is_straight(messages: Sequence[Any]) -> bool:
-    """Whether each result follows its call: Gemini gets it there in any case, and no others."""
+    """Return True if each result follows its call. Gemini's package moves results there and drops all others."""
     made: set[Any] = set()
     for message in messages:
         if not isinstance(message, ToolMessage):
@@ -232,7 +236,7 @@ def _said(content: Any) -> str | list[str | None]:
 
 
 def _texts(content: Any, objects: bool) -> str | list[str | None]:
-    """Of a result. None is left alone: what the packages of providers write in different ways."""
+    """Return the texts of a result. None is a placeholder for content that packages write in different ways."""
     if isinstance(content, str):
         return [None] if objects and _is_json(content) else content
     if objects or not all(isinstance(block, dict) and (_is_text(block) or _is_picture(block)) for block in content):
@@ -257,7 +261,7 @@ def _is_picture(block: Any) -> bool:
     return block.get("type") in PICTURES
 
 
-# ── and back ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changed messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rewritten(request: Any, turn: ShadowTurn) -> Any:

@@ -1,14 +1,14 @@
-"""LiteLLM: a callback for its async calls, its `Router` and its proxy, and `completion` for sync code.
+"""Adapter for LiteLLM: a callback for async calls, `Router` and LiteLLM's proxy, and `completion` for sync code.
 
 >>> litellm.callbacks.append(IbidemCallback())  # acompletion, aresponses, anthropic.messages, Router
 
->>> from ibidem.adapters.litellm import completion  # in place of litellm.completion, whose hooks change nothing
+>>> from ibidem.adapters.litellm import completion  # hooks cannot change litellm.completion
 
 In the settings of its proxy: `litellm_settings: {callbacks: ibidem.adapters.litellm.callback}`.
 
-With `cache="auto"`, calls for Claude get marks for its cache, whoever serves it, and calls for OpenAI's models a
-`prompt_cache_key`, unless they have something of the kind. Where that is refused, `completion` asks again without; of
-an async call LiteLLM has the refusal already, and later calls of that conversation get no marks.
+With `cache="auto"`, calls without cache directives get them: breakpoints for Claude, from any provider, and a
+`prompt_cache_key` for OpenAI's models. If a provider rejects that, `completion` sends the call again without them. An
+async call is not sent again, but later calls of the conversation get no cache directives.
 """
 
 from __future__ import annotations
@@ -45,33 +45,35 @@ HISTORIES = {
     "agenerate_content": ("contents", "gemini"),
     "agenerate_content_stream": ("contents", "gemini"),
 }
-"""What a call is made with, by its type: the argument that has the history, and its format."""
+"""By type of call: the argument with the history, and its wire format."""
 
 AS_GIVEN = frozenset({"openai", "azure", "anthropic"})
-"""Providers that get every text of a result as it is, whichever call it comes from."""
+"""Providers that get every text of a result unchanged, in all types of calls."""
 OBJECTS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
-"""Providers for which a result that is JSON, or a picture in a text, is made an object."""
+"""Providers for which LiteLLM converts a result with JSON or an image data URL to an object."""
 OWN_OBJECTS, TRANSLATED = "gemini", "openai-chat"
-"""The format in which a result is an object anyway, and the one from which LiteLLM makes others."""
+"""The format in which results are always objects, and the format that LiteLLM translates to others."""
 FAMILIES = {"claude": "anthropic"}
-"""Models that get the blocks of one provider, whoever serves them."""
+"""Models for which LiteLLM uses one provider's blocks, with every host of the model."""
 WRITTEN_OUT = ("{", "[", "data:")
 NO_TEXT = [{"type": "image_url"}]
 
 POSITIONAL = ("model", "messages")
-"""What `completion` may be given by its place."""
+"""Positional arguments of `completion`."""
 MAX_CALLS = 1000
-"""Calls on their way whose usage is waited for; of a stream that nobody reads to its end, nothing is heard."""
+"""Maximum number of calls that wait for usage. A stream that is not read to its end never reports usage."""
 
 
 class Call(NamedTuple):
+    """A call that waits for its usage."""
+
     type: str
     turn: Turn
     marked: bool = False
 
 
 class Given(NamedTuple):
-    """The history of a call, and what of it is compacted: results that the wire has otherwise are no text there."""
+    """The history of a call, and a copy to compact, with placeholders for results that LiteLLM converts."""
 
     history: list[Any]
     shown: list[Any]
@@ -87,10 +89,11 @@ class Given(NamedTuple):
 
 
 class IbidemCallback(CustomLogger):
-    """Rewrites what LiteLLM sends. One serves a whole program; arguments that were passed stay as they are.
+    """Callback that rewrites the requests of LiteLLM. One object serves a whole program. Arguments are not modified.
 
-    Conversations are named by `litellm_session_id`, and else recognised. `session` is for one conversation by hand,
-    `store` keeps what a profile lets go, `cache` says what the provider is asked to keep (docs/caching.md).
+    Conversations are recognized by `litellm_session_id`, or else by their first messages. With `session`, all requests
+    belong to one conversation. `store` is for the originals of evicted text. `cache` selects prompt caching
+    (docs/caching.md).
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class IbidemCallback(CustomLogger):
         self._lock = threading.Lock()
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
-        """Runs for every attempt, and once more for the call of another kind that some are translated to."""
+        """Rewrite a call. LiteLLM runs this for every attempt, and again if it translates the call to another type."""
         with failing_open():
             type, call = str(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id") or "")
             key, format = HISTORIES.get(type, ("", ""))
@@ -126,11 +129,11 @@ class IbidemCallback(CustomLogger):
         return None
 
     def completion(self, *args: Any, **kwargs: Any) -> Any:
-        """`litellm.completion`, streams and all, with the history rewritten."""
+        """Call `litellm.completion` with the history rewritten, streamed or not."""
         named = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
         as_it_is: tuple[Turn | None, dict[str, Any], bool] = (None, named, False)
         turn, sent, marked = safely(self._prepared, named, otherwise=as_it_is)
-        if turn is not None and named.get("stream"):  # what it cost is known when it was read to its end
+        if turn is not None and named.get("stream"):  # its usage is known only at the end of the stream
             call = named.get("litellm_call_id") or str(uuid.uuid4())
             heard = {"litellm_call_id": call, "success_callback": [*(named.get("success_callback") or ()), self]}
             named, sent = {**named, **heard}, {**sent, **heard}
@@ -141,7 +144,7 @@ class IbidemCallback(CustomLogger):
             if turn is None or not marked:
                 raise
             response = _called(args, named)
-            turn.refused()  # for its marks: it is taken without
+            turn.refused()  # because of our cache directives: the provider accepted the call without them
         if turn is not None and not named.get("stream"):
             with failing_open():
                 if not response._hidden_params.get("cache_hit"):
@@ -149,7 +152,7 @@ class IbidemCallback(CustomLogger):
         return response
 
     def _prepared(self, named: dict[str, Any]) -> tuple[Turn | None, dict[str, Any], bool]:
-        """A call as it is to be made, and whether there are marks on it."""
+        """Return the call to make, and whether it has cache directives of ours."""
         key, format = HISTORIES["completion"]
         messages = named.get(key)
         given = _given(messages, format, named) if isinstance(messages, list) else None
@@ -161,7 +164,7 @@ class IbidemCallback(CustomLogger):
         return turn, sent, sent is not plain
 
     def _marked(self, call: dict[str, Any], key: str, turn: Turn) -> dict[str, Any]:
-        """A call with what it asks of the provider's cache beside its history; itself if that is nothing."""
+        """Return a call with cache directives; the same object if none were added."""
         if not self._caches or asks(call, key):
             return call
         if turn.head:
@@ -187,7 +190,7 @@ class IbidemCallback(CustomLogger):
         self.log_success_event(kwargs, response_obj, start_time, end_time)
 
     def log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
-        """What the provider counted, if it was the provider that answered and not LiteLLM's cache."""
+        """Report the usage of a call, unless the response is from LiteLLM's cache."""
         with failing_open():
             with self._lock:
                 call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
@@ -218,26 +221,26 @@ class IbidemCallback(CustomLogger):
 
 
 def counted(usage: Any) -> dict[str, int | None]:
-    """What LiteLLM tells of a call. Chat completions and responses have other names for it."""
+    """Return the token counts in a response of LiteLLM, which have different names in each API."""
     details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
     context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
     return {"context": context, "cached": getattr(details, "cached_tokens", None)}
 
 
 def _waiting(turn: Turn) -> Turn:
-    """What is needed of a request to tell what it cost, without its text: not every call is heard of again."""
+    """Return a copy without the history, to report usage later. Some calls never report it, so memory must be small."""
     outcome = turn.outcome
     conversation = outcome.conversation if outcome.follows_counts else None
     return Turn(turn._seat, RewriteResult(result=outcome.result, conversation=conversation, place=outcome.place), [])
 
 
 def shown(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given:
-    """For those who call LiteLLM themselves. Nothing is shown where it is not known how it is translated."""
+    """Return the history to compact, for adapters that call LiteLLM. It is empty if its translation is unknown."""
     return safely(_given, history, format, kwargs, otherwise=None) or Given(history, [])
 
 
 def _given(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given | None:
-    """None where it is not known how LiteLLM translates it."""
+    """Return the history to compact; None if it is unknown how LiteLLM translates it."""
     provider = _provider(kwargs)
     if not has_words(history):
         return None
@@ -255,7 +258,7 @@ def _provider(kwargs: Mapping[str, Any]) -> str:
 
 
 def _shown(message: Any, provider: str) -> Any:
-    """Several texts of a result are joined by most, and read as JSON by some."""
+    """Replace a result by a placeholder if LiteLLM joins its texts or converts it to an object."""
     if not isinstance(message, Mapping) or message.get("role") != "tool":
         return message
     content = message.get("content")
@@ -265,14 +268,14 @@ def _shown(message: Any, provider: str) -> Any:
 
 
 def _called(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """As it was called: some pass what it is made with by its place."""
+    """Call `litellm.completion` with the same positional arguments as the caller."""
     placed = POSITIONAL[: len(args)]
     rest = {name: value for name, value in named.items() if name not in placed}
     return litellm.completion(*(named[name] for name in placed), *args[len(POSITIONAL) :], **rest)
 
 
 callback = IbidemCallback()
-"""For the settings of LiteLLM's proxy, which name an object."""
+"""Callback for the settings of LiteLLM's proxy, which refer to an object by name."""
 
 
 @wraps(litellm.completion)

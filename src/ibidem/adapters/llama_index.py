@@ -1,10 +1,10 @@
-"""LlamaIndex: a function agent that sends its model a rewritten history, and keeps its own.
+"""Adapter for LlamaIndex: a function agent that sends a rewritten history to its model.
 
 >>> agent = IbidemAgent(tools=[read], llm=OpenAI("gpt-5"), system_prompt="You are careful.")
 
-In every other way it is a `FunctionAgent`, alone or in an `AgentWorkflow`; memory, context and events have what they
-have without us. It overrides methods that LlamaIndex does not promise to keep, so versions are bounded. A conversation
-is known by its first words: that seam has no id.
+In every other way it is a `FunctionAgent`, alone or in an `AgentWorkflow`. Memory, context and events do not change. It
+overrides private methods of LlamaIndex, so only tested versions are accepted. Conversations are recognized by their
+first texts, because these methods get no id.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ bounded("llama_index", "llama-index-core", "0.15")
 
 
 class IbidemAgent(FunctionAgent):
-    """`session` is for one conversation by hand; `store` keeps what a profile lets go. All else is as with
-    `FunctionAgent`; one agent may be run in any number of contexts at once."""
+    """A `FunctionAgent` that rewrites its requests. One agent can run in any number of contexts at once.
+
+    With `session`, all requests belong to one conversation. `store` is for the originals of evicted text.
+    """
 
     _seat: Seat = PrivateAttr()
 
@@ -93,7 +95,7 @@ def _shadow(messages: list[ChatMessage], parts: bool) -> Shadow:
             case "assistant":
                 shadow.assistant(said, _calls(message))
             case "tool":
-                # Responses have the parts of a result where it is more than text; else there is one text.
+                # The Responses API gets parts if the result has more than text. Otherwise there is one text.
                 shadow.result(_answered(message), texts if parts and None in texts else said, index)
             case role:
                 raise ValueError(f"unknown role: {role}")
@@ -113,14 +115,14 @@ def _calls(message: ChatMessage) -> list[ShadowCall]:
 
 
 def _call(call: Any) -> ShadowCall:
-    """As an older memory has it: an object of the SDK's, or a dictionary, of either API."""
+    """Convert a call from an older memory: an SDK object or a dictionary, from either API of OpenAI."""
     made = _field(call, "function") or call
     ident = _field(call, "call_id") or _field(call, "id") or ""
     return ident, _field(made, "name") or "", _field(made, "arguments") or ""
 
 
 def _with(message: ChatMessage, texts: list[str]) -> ChatMessage:
-    """A copy. Where several texts went as one, the first has all of it."""
+    """Return a copy with new texts. If several texts were sent as one, the first block gets the whole text."""
     left = iter(texts)
     blocks = [(each, next(left, None) if isinstance(each, TextBlock) else None) for each in message.blocks]
     new = [
@@ -132,7 +134,7 @@ def _with(message: ChatMessage, texts: list[str]) -> ChatMessage:
 
 
 def _heard(turn: ShadowTurn | None, response: ChatResponse) -> ChatResponse:
-    """Tells what the provider counted, where the model class says so."""
+    """Report the usage of a response, if the model class returns it."""
     with failing_open():
         usage = _field(response.raw, "usage") or response.additional_kwargs.get("usage")
         if turn is not None and usage:

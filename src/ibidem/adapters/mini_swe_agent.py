@@ -1,4 +1,4 @@
-"""mini-swe-agent: its LiteLLM models, which send a rewritten history and keep the one that they were given.
+"""Adapter for mini-swe-agent: its LiteLLM models, with rewritten requests. The agent's own messages do not change.
 
 >>> agent = DefaultAgent(IbidemLitellmModel(model_name="anthropic/claude-sonnet-4-5"), LocalEnvironment())
 
@@ -27,17 +27,17 @@ bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
 class IbidemLitellmModelConfig(LitellmModelConfig):
     ibidem_profile: str = "lossless"
     ibidem_cache: str = "off"
-    """`auto`: `set_cache_control` is "default_end" where it is not set, for models that keep only what is marked."""
+    """`auto` sets `set_cache_control` to "default_end" if it is unset and the provider needs cache breakpoints."""
 
 
 class IbidemLitellmResponseModelConfig(LitellmResponseModelConfig):
     ibidem_profile: str = "lossless"
     ibidem_cache: str = "off"
-    """As with the other model; of what speaks this wire, nothing needs it."""
+    """Same as in the other model. No provider with the Responses API needs cache breakpoints."""
 
 
 class Rewriting:
-    """Comes before a model class: what that sends is rewritten, once for every attempt."""
+    """Mixin for a model class. It rewrites every attempt of a request."""
 
     wire: ClassVar[str]
     config: Any
@@ -46,7 +46,7 @@ class Rewriting:
         super().__init__(**kwargs)
         config = self.config
         mode = checked_cache(
-            config.ibidem_cache, "this model", "it asks for five minutes and no more", name="ibidem_cache"
+            config.ibidem_cache, "this model", "it supports only a TTL of five minutes", name="ibidem_cache"
         )
         if mode == "auto" and "set_cache_control" not in config.model_fields_set and self._wants_marks():
             config.set_cache_control = "default_end"
@@ -66,7 +66,7 @@ class Rewriting:
 
 
 class IbidemLitellmModel(Rewriting, LitellmModel):
-    """`LitellmModel`; `ibidem_profile` and `ibidem_cache` are two more settings."""
+    """`LitellmModel` with the additional settings `ibidem_profile` and `ibidem_cache`."""
 
     wire: ClassVar[str] = "openai-chat"
 
@@ -75,7 +75,7 @@ class IbidemLitellmModel(Rewriting, LitellmModel):
 
 
 class IbidemLitellmResponseModel(Rewriting, LitellmResponseModel):
-    """`LitellmResponseModel`; `ibidem_profile` and `ibidem_cache` are two more settings."""
+    """`LitellmResponseModel` with the additional settings `ibidem_profile` and `ibidem_cache`."""
 
     wire: ClassVar[str] = "openai-responses"
 

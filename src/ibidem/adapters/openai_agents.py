@@ -1,10 +1,10 @@
-"""OpenAI Agents SDK: a filter for what is sent to the model.
+"""Adapter for the OpenAI Agents SDK: a filter for the input of the model.
 
     RunConfig(call_model_input_filter=input_filter)
     RunConfig(call_model_input_filter=input_filter(profile="recoverable", after=ToolOutputTrimmer()))
 
-The SDK asks it before every model call, with the items of the request in the Responses format, whichever model they go
-to. Sessions, results and traces of the run keep the originals: the filter gives back a list of its own.
+The SDK calls the filter before every model call. For all models, the input is in the Responses format. Sessions,
+results and traces of the run do not change, because the filter returns a new list.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 FORMAT = "openai-responses"
 
 _last: ContextVar[Turn | None] = ContextVar("ibidem_last_turn", default=None)
-"""Of this task: the call that it makes next is the one that was rewritten last."""
+"""Last rewritten request of this task. The next model call of the task sends it."""
 
 
 class InputFilter:
-    """A filter with settings, for any number of runs at the same time. `input_filter(…)` makes one."""
+    """Filter with settings, for any number of concurrent runs. Create it with `input_filter(…)`."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class InputFilter:
 
 
 def input_filter(data: CallModelData[Any] | str | None = None, /, **settings: Any) -> Any:
-    """Rewrites the input of a model call; without one, a filter with other settings.
+    """Rewrite the input of a model call, or return a filter with other settings if there is no input.
 
-    `profile` (which may stand first), `session` and `store` are those of `ibidem.Session`. `after` is another filter,
-    whose output is then rewritten: it is never asked after us, since it could cut what a marker refers to.
-    `conversation` names the conversation, or is a function that reads the name off the data of a call; without it, it
-    is recognised.
+    `profile` (also as the first argument), `session` and `store` are those of `ibidem.Session`. `after` is another
+    filter that runs first. It must not run later, because it could remove text that a marker refers to. `conversation`
+    is the id of the conversation, or a function that returns it from the data of a call. Without it, conversations are
+    recognized by their first messages.
     """
     if data is None or isinstance(data, str):
         return InputFilter(*([] if data is None else [data]), **settings)
@@ -88,7 +88,10 @@ _usual = InputFilter()
 
 
 class UsageHooks(RunHooks):
-    """For profiles that go by what the provider counts: `Runner.run(…, hooks=UsageHooks())`. A filter sees no usage."""
+    """Hooks that report usage, which a filter does not see. Profiles that evict need them.
+
+    Pass them to each run: `Runner.run(…, hooks=UsageHooks())`.
+    """
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         with failing_open():
@@ -104,9 +107,11 @@ def _model(data: CallModelData[Any]) -> str:
 
 
 def _whole(items: list[Any]) -> bool:
-    """Whether each result stands with its call, and once: else the provider keeps what came before, or the SDK will
-    take out what is there twice, and results are counted otherwise than here. And whether the user says something
-    first, as markers go by that: a handoff may leave a summary of the model's alone."""
+    """Return True if every result has its call, no result is a duplicate, and the first texts are from the user.
+
+    A missing call means that the provider stores the earlier history. The SDK removes duplicates, which would change
+    the numbers of results. After a handoff, the first text may be a summary by the model.
+    """
     named = [item for item in items if isinstance(item, dict) and "call_id" in item]
     calls = {item["call_id"] for item in named if "output" not in item}
     answered = [item["call_id"] for item in named if "output" in item]

@@ -1,4 +1,4 @@
-"""OpenHands SDK: an `LLM` that sends a rewritten history; the conversation keeps its events as they are.
+"""Adapter for the OpenHands SDK: an `LLM` that sends a rewritten history. Events of the conversation do not change.
 
 >>> agent = Agent(llm=IbidemLLM(model="anthropic/claude-sonnet-4-5", api_key=key), tools=tools)
 """
@@ -20,26 +20,26 @@ except ModuleNotFoundError as error:
 
 from .litellm import Given, counted, shown
 
-bounded("openhands", "openhands-sdk", "1.59")  # all that is overridden here is private
+bounded("openhands", "openhands-sdk", "1.59")  # the overridden methods are private
 
 WIRES = {"completion": "openai-chat", "responses": "openai-responses"}
-"""The format of what LiteLLM is given, by the call that is made, whoever the provider is."""
+"""Wire format of the history that LiteLLM gets, by type of call."""
 
 ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
-"""The request whose answer comes next: the call of the Responses API is not in a method of its own."""
+"""Current request. The SDK has no separate method for the call of the Responses API, so the result finds it here."""
 
 
 class IbidemLLM(LLM):
-    """`LLM` with two more settings. Conversations are named by OpenHands' own ids."""
+    """`LLM` with two additional settings. Conversations are recognized by the ids of OpenHands."""
 
     ibidem_profile: str = "lossless"
     ibidem_cache: str = "off"
-    """`auto` is what OpenHands does by itself, unless `caching_prompt` is false."""
+    """OpenHands itself does the same as `auto`, unless `caching_prompt` is false."""
     _ibidem_seat: Seat = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        instead = "set prompt_cache_retention for OpenAI's models; Claude's are asked for five minutes and no more"
+        instead = "set prompt_cache_retention for OpenAI's models; for Claude, the TTL is always five minutes"
         checked_cache(self.ibidem_cache, "this LLM", instead, name="ibidem_cache")
         self._ibidem_seat = Seat(self.ibidem_profile)
 

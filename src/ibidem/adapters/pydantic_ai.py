@@ -1,9 +1,9 @@
-"""Pydantic AI: a capability that rewrites what the model is sent.
+"""Adapter for Pydantic AI: a capability that rewrites requests to the model.
 
     Agent("anthropic:claude-sonnet-5-5", capabilities=[IbidemCapability()])
 
-It wraps the model that serves a request. There the messages are as they go out: ordered, retries and prompts written
-out. The run's history stays as it is. What the provider counts is in the answer.
+It wraps the model of a request. At this point, the messages are in their final order and form, with retries and
+prompts. The history of the run does not change. Usage is read from the response.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from ..store import Store
 
 KEPT_BY_PROVIDER = ("openai_previous_response_id", "openai_conversation_id")
-"""Settings with which only what is new is sent, as through a WebSocket: the model counts other results than we see."""
+"""Settings with which only new messages are sent. Then the numbers of results differ from those in the history here."""
 
 
 class Writing(NamedTuple):
-    """How a class of models writes what is an object here."""
+    """How a model class converts results and arguments to its wire format."""
 
     objects: bool = False
-    """In results, as text."""
+    """True if objects in results are sent as text."""
     items: bool = False
-    """Each item of a list as a text of its own."""
+    """True if each item of a list is sent as a separate text."""
     arguments: bool = False
-    """Arguments of a call as the model wrote them."""
+    """True if arguments of a call are sent as the model wrote them."""
     marks: bool = False
-    """Its provider keeps what it is asked to keep, and nothing else."""
+    """True if the provider caches only up to cache breakpoints."""
 
 
 WRITINGS = {
@@ -56,20 +56,20 @@ WRITINGS = {
     "AnthropicModel": Writing(objects=True, items=True, marks=True),
 }
 NO_TEXT = ("image/", "audio/", "video/", "application/pdf")
-"""Attachments that are text on no wire."""
+"""Media types of attachments that are never sent as text."""
 
 
 @dataclass
 class IbidemCapability(AbstractCapability[Any]):
-    """One is enough for any number of agents and runs. `session` and `store` are those of `ibidem.Session`."""
+    """Capability for any number of agents and runs. `session` and `store` are those of `ibidem.Session`."""
 
     profile: str = "lossless"
     session: Session | None = None
     store: Store | None = None
     conversation: str = ""
-    """What names the conversation; without it, that is the `conversation_id` of the run."""
+    """Id of the conversation (default: the `conversation_id` of the run)."""
     cache: CacheMode = "off"
-    """`auto`: the setting `cache` of Pydantic AI is on where nothing is said about caches."""
+    """`auto` enables the setting `cache` of Pydantic AI for requests without cache settings."""
     _seat: Seat = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -113,14 +113,16 @@ class _Rewriting(WrapperModel):
                 _tell(turn, stream.get())
 
     def _candidates(self) -> Any:
-        """Each model that may be asked writes the messages out in its own way, so each is wrapped."""
+        """Return a fallback model with each candidate wrapped, because each one has its own wire format."""
         found = copy(self.wrapped)
         found.models = [_Rewriting(model, self._seat, self._conversation, self._keeps) for model in self.wrapped.models]
         return found
 
     def _kept(self, messages: list[Any], settings: Any, asked: Any, *_: Any) -> Any:
-        """Settings that ask for a cache, where nobody said anything about it; for a first request only if it is an
-        agent's."""
+        """Return settings that enable prompt caching if the request has no cache settings.
+
+        Not for a call without tools and earlier responses, because no later request may read the cache entry.
+        """
         merged = {**(self.settings or {}), **(settings or {})}
         said = any("cache" in name for name in merged) or any(map(_has_mark, messages))
         is_agent = asked.function_tools and merged.get("tool_choice") in (None, "auto")
@@ -137,7 +139,7 @@ class _Rewriting(WrapperModel):
         return safely(_changed, messages, turn.results, otherwise=messages), turn
 
     def _shadow(self, messages: list[Any], settings: Any) -> Shadow | None:
-        """None where the wire will have other messages than these, or other words of the user."""
+        """Mirror the messages; None if other messages or other texts of the user are sent."""
         merged = {**(self.settings or {}), **(settings or {})}
         if any(merged.get(name) for name in KEPT_BY_PROVIDER) or merged.get("openai_transport") == "websocket":
             return None
@@ -193,14 +195,15 @@ def _asked(shadow: Shadow, number: int, message: Any, writing: Writing) -> bool:
 
 
 def _plain(item: Any) -> bool:
-    """What a file says may be written out among the words of the user, by which a conversation is known."""
+    """Return False for a file that may be sent as text. Then it would count as user text, which identifies the
+    conversation."""
     if isinstance(item, parts.BinaryContent):
         return item.media_type.startswith(NO_TEXT)
     return not isinstance(item, parts.DocumentUrl)
 
 
 def _texts(part: Any, writing: Writing) -> list[str] | None:
-    """As they are on the wire; None if that has something else there, or an object that is to stay one."""
+    """Return the texts of a result as they are sent; None if it is sent in another form, such as an object."""
     if part.outcome != "success" or part.files or part.content is None:
         return None
     if isinstance(part.content, str):
@@ -211,7 +214,7 @@ def _texts(part: Any, writing: Writing) -> list[str] | None:
 
 
 def _changed(messages: list[Any], results: dict[Any, list[str]]) -> list[Any]:
-    """Copies, as far down as something is new."""
+    """Return messages with new texts of results. Only changed objects are copied."""
     new = list(messages)
     for (number, place), texts in results.items():
         changed = list(new[number].parts)

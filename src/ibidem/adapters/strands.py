@@ -1,14 +1,14 @@
-"""Strands Agents: a middleware around each call of a model, for every provider that Strands has, Bedrock too.
+"""Adapter for Strands Agents: a middleware around each model call, for all providers of Strands, also Bedrock.
 
 >>> agent.add_middleware(InvokeModelStage, middleware)
 >>> agent.add_middleware(InvokeModelStage, middleware("recoverable"))
 
-It changes what one call sends; `agent.messages` and sessions stay as they are. It may stand at `InvokeModelStage.Input`
-as well, where what a provider counted does not come by, so that only profiles that let nothing go are of use.
+It changes only the request of one call. `agent.messages` and sessions do not change. It can also be added at
+`InvokeModelStage.Input`. There it gets no usage, so only profiles that do not evict are useful.
 
-With `cache="auto"` it puts cache points behind the system prompt and into messages, for Claude on Bedrock and on
-Anthropic's own API, unless the model or the agent has some of its own. Tools stand before the system prompt, whose
-point covers them.
+With `cache="auto"`, it adds cache points after the system prompt and in messages, for Claude on Bedrock and on
+Anthropic's own API, unless the model or the agent already has cache points. Tools come before the system prompt, so the
+point after it covers them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["Middleware", "middleware"]
 
 PARTED = ("AnthropicModel", "BedrockModel")
-"""Models that send each text of a result as a text of its own. Others join them, or add some."""
+"""Models that send each text of a result separately. Others join the texts or add some."""
 NOT_SAID = {"toolResult", "toolUse", "cachePoint"}
 POINT = "cachePoint"
 SETTINGS = ("cache_config", "cache_prompt", "cache_tools")
-"""Of a model, for its provider's cache: what the user set stays, and nothing is added."""
+"""Cache settings of a model. If the user set one, nothing is added."""
 CARRIERS = {"text": "text", "toolUse": "tool_use", "toolResult": "tool_result", "image": "image"}
-"""Blocks behind which a point may stand, as they are called where it is known how many are looked back over."""
+"""Blocks that a cache point can follow, with their names in Anthropic's format."""
 
 Place = tuple[int, int]
-"""Of a result: message, and block in it."""
+"""Position of a result: indexes of the message and of the block in it."""
 
 
 class Middleware:
-    """One serves any number of agents. Conversations are recognised; sessions and ids of agents tell them apart."""
+    """Middleware for any number of agents. Conversations are recognized by session, agent id and first messages."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Middleware:
         self._seat = Seat(profile, session=session, store=store, cache=checked_cache(cache, "this middleware", instead))
 
     def __call__(self, context: Any = None, next_fn: Callable[[Any], Any] | None = None, **options: Any) -> Any:
-        """As Strands calls it; with a profile or options alone, another middleware that has them."""
+        """Handle a model call of Strands. With only a profile or options, return another middleware with these."""
         if context is None or isinstance(context, str):
             return Middleware(*filter(None, (context,)), **options)
         return self._changed(context) if next_fn is None else self._around(context, next_fn)
@@ -85,7 +85,7 @@ class Middleware:
         except Exception as error:
             if turn is None or context is plain or begun or not _is_refusal(error):
                 raise
-            turn.refused()  # perhaps for its points: it goes as it came, and no later one gets any
+            turn.refused()  # maybe because of our cache points: send the original, and add no points later
         else:
             return
         async for event in next_fn(given):
@@ -128,7 +128,7 @@ def _is_parted(model: Any) -> bool:
 
 
 def _texts(content: list[Any], parted: bool) -> str | list[str | None]:
-    """Of a result. Where it is not sure how many texts the wire will have, it is shown as something that is no text."""
+    """Return the texts of a result; a placeholder if the number of texts that will be sent is unknown."""
     texts = [block.get("text") for block in content]
     if len(texts) == 1 and texts[0] is not None:
         return str(texts[0])
@@ -149,7 +149,7 @@ def _with(context: Any, results: dict[Place, list[str]]) -> Any:
     return context.replace(messages=messages)
 
 
-# ── points ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cache points ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _marked(context: Any, turn: ShadowTurn) -> Any:
@@ -174,12 +174,12 @@ def _marked(context: Any, turn: ShadowTurn) -> Any:
 
 
 def enumerate_back(messages: list[Any]) -> Iterator[tuple[int, Any]]:
-    """Messages in their order, each with its number from the end."""
+    """Yield the messages in order, each with its number from the end, starting at 1 for the last."""
     return zip(range(len(messages), 0, -1), messages, strict=True)
 
 
 def _told(message: Any, volatile: int) -> dict[str, Any]:
-    """A message in the words of `spots`. What is made anew for each call is no place to look back to."""
+    """Return a message for `breakpoint_positions`. The last `volatile` blocks differ in each call: not cached."""
     blocks = message["content"]
     kinds = [CARRIERS.get(next(iter(block)), "other") for block in blocks]
     kinds[len(blocks) - volatile :] = ["other"] * min(volatile, len(blocks))
@@ -188,7 +188,7 @@ def _told(message: Any, volatile: int) -> dict[str, Any]:
 
 
 def _substance(kind: str, block: Any) -> dict[str, Any]:
-    """What says that a block is not empty, and how long it is."""
+    """Return the fields that show the length of a block."""
     if kind == "tool_result":
         return {"content": "".join(part.get("text") or " *" for part in block["toolResult"]["content"])}
     return {"text": block["text"]} if kind == "text" else {"size": str(block) if kind == "tool_use" else ""}
@@ -208,7 +208,7 @@ def _point(long: bool) -> dict[str, Any]:
 
 
 def _asks(context: Any) -> bool:
-    """Whether the user said anything about the cache."""
+    """Return True if the user set cache points or cache settings."""
     system = context.system_prompt if isinstance(context.system_prompt, list) else []
     blocks = [block for message in context.messages for block in message["content"]]
     settings = context.model.get_config()
@@ -221,7 +221,7 @@ def _is_refusal(error: Exception) -> bool:
     return (status or getattr(error, "status_code", None)) in REFUSAL_STATUSES
 
 
-# ── what is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── request data ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _model(context: Any) -> str:
@@ -235,7 +235,7 @@ def _conversation(agent: Any) -> str:
 
 
 def _tell(turn: ShadowTurn, usage: Any) -> None:
-    """Some providers count what was read from the cache among the input, and some beside it: the total says which."""
+    """Report usage. Some providers include cache reads in the input count and others do not. The total shows which."""
     told, read = usage["inputTokens"], usage.get("cacheReadInputTokens", 0)
     beside = 0 if told + usage["outputTokens"] == usage["totalTokens"] else read + usage.get("cacheWriteInputTokens", 0)
     turn.answered(context=told + beside, cached=read)

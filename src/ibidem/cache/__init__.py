@@ -1,15 +1,15 @@
-"""Deduplicate tool outputs where they are produced: in a gateway, a hook or a host that sees them one by one.
+"""Deduplicate tool outputs where they are produced: in a gateway, a hook or a host that sees single outputs.
 
-Such a program never has the conversation. It sees an output, sends it on, and can only remember. So the cache is
-small, entries expire, and it is emptied when the host compacts its context: a hint helps only while the model can see
-the output that it names. Two kinds of repeats are found: equal bytes, and a JSON object that differs from a remembered
-one in a few scalar values.
+Such a program never has the conversation. It sees an output, forwards it, and can only store it. So the cache is small,
+entries expire, and it is emptied when the host compacts its context: a hint only helps while the model can see the
+output that it names. Two kinds of repeats count: equal bytes, and a JSON object that differs from a stored one in a few
+scalar values.
 
-- `OutputMemory`, `OutputMemories`: our own hints, which name what the model saw. One memory per context.
+- `OutputMemory`, `OutputMemories`: Ibidem's own hints, which name text that the model saw. One memory per context.
 - `DedupCache`, `ResponsePipeline`, `render_…`, `extract_delta`: devboy's, exact; `ibidem.devboy` has its names.
 
-Outputs go stale. A call that changes a file drops the remembered reads of its path, and a call may declare tools whose
-outputs it makes obsolete; the next output is then sent in full, even if equal. All sizes are UTF-8 bytes.
+Outputs become stale. A call that changes a file removes the stored reads of its path, and a call may declare tools
+whose outputs it makes obsolete. The next output is then sent in full, even if equal. All sizes are UTF-8 bytes.
 """
 
 from .dedup import ContentHash, DedupCache, DedupDecision, Fresh, Hint

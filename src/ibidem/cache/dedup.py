@@ -1,4 +1,4 @@
-"""devboy's memory of outputs: bounded, least recently used first out, emptied when the host compacts."""
+"""devboy's output cache: bounded, evicts the least recently used entry first, emptied when the host compacts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .outputs import ToolKind, be_hash, be_names
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Not remembered: send the output in full, then insert it."""
+    """Not in the cache: send the output in full, then insert it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Remembered: the output is equal to the one of this call."""
+    """In the cache: the output is equal to the one of this call."""
 
     reference_tool_call_id: str
 
@@ -35,26 +35,26 @@ _Key = tuple[Literal["hash", "path", "tool"], str | bytes]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """One remembered output. Compared by identity, so that equal ones are kept apart."""
+    """One stored output. Compared by identity, so that equal outputs are separate entries."""
 
     tool_call_id: str
     body: str | None
     keys: tuple[_Key, ...]
-    """The groups it is found by; "path" only for file reads, as no other entry goes stale so."""
+    """The groups that contain it. `path` only for file reads, because other entries do not become stale by a path."""
 
 
 class DedupCache:
-    """A bounded memory of the outputs last sent, least recently used first out; at least one.
+    """A bounded cache of the outputs sent last. Holds at least one and evicts the least recently used first.
 
-    Constant time per operation, amortised; dropping takes the number dropped, and only
-    `find_near_ref` looks at every entry. Entries are grouped by what they are looked up by, each
-    group in the order of the whole: its first is what a scan from the oldest would find.
+    Operations take amortized constant time. Dropping takes the number dropped, and only `find_near_ref` visits every
+    entry. Entries are grouped by their lookup keys, each group in the order of the whole. The first of a group is thus
+    what a scan from the oldest entry would return.
     """
 
     def __init__(self, capacity: int = 5) -> None:
         self._capacity = max(1, capacity)
         self._partition = 0
-        # Not plain dicts: those find their first key by walking over the holes of removed ones.
+        # OrderedDict, because a plain dict finds its first key by skipping the slots of removed ones.
         self._order: OrderedDict[_Entry, None] = OrderedDict()
         self._groups: dict[_Key, OrderedDict[_Entry, None]] = {}
 
@@ -65,6 +65,7 @@ class DedupCache:
 
     @property
     def capacity(self) -> int:
+        """Number of outputs that fit."""
         return self._capacity
 
     @property
@@ -76,11 +77,11 @@ class DedupCache:
         return len(self._order)
 
     def is_empty(self) -> bool:
-        """Return True if nothing is remembered."""
+        """Return True if no output is stored."""
         return not self._order
 
     def check(self, hash: ContentHash) -> DedupDecision:
-        """Of several equal entries the least recent is found; a hit is made the most recent."""
+        """Look up an output. Of several equal entries the oldest is returned; a hit becomes the most recent."""
         be_hash(hash)
         entry = self._promote_first(("hash", hash))
         return Fresh() if entry is None else Hint(entry.tool_call_id)
@@ -93,7 +94,7 @@ class DedupCache:
         path_hash: str | None = None,
         tool_name: str = "",
     ) -> None:
-        """Remember as the most recent; when full, the least recent goes. Nothing is merged."""
+        """Store an output as the most recent. A full cache evicts the oldest first. Equal outputs are not merged."""
         self.insert_with_body(hash, id, kind, path_hash, None, tool_name)
 
     def insert_with_body(
@@ -105,10 +106,10 @@ class DedupCache:
         body: str | None = None,
         tool_name: str = "",
     ) -> None:
-        """`insert`, and keep the text, if there is one, for near-references to point at."""
+        """As `insert`, and store the text, if given, for near-references."""
         be_hash(hash)
         if not isinstance(kind, ToolKind):
-            raise UsageError(f"kind: {kind!r} is no ToolKind: pass ToolKind.from_tool_name(tool_name)")
+            raise UsageError(f"kind: {kind!r} is not a ToolKind: pass ToolKind.from_tool_name(tool_name)")
         if len(self._order) >= self._capacity:
             self._drop(next(iter(self._order)))
         keys: tuple[_Key, ...] = (("hash", hash), ("tool", tool_name))
@@ -122,7 +123,7 @@ class DedupCache:
     def find_near_ref(
         self, body: str, config: NearRefConfig = DEFAULT_NEAR
     ) -> tuple[str, tuple[DeltaField, ...]] | None:
-        """The most recent entry with an eligible delta to `body`. Recency stays as it is."""
+        """Return the most recent entry with an eligible delta to `body`. The order of entries does not change."""
         new = parse_new_body(body, config)
         if new is None:
             return None
@@ -133,15 +134,15 @@ class DedupCache:
         return None
 
     def invalidate_file(self, path_hash: str) -> int:
-        """Drop the file reads of this path, and nothing else that names it; returns how many."""
+        """Drop the file reads of this path, but no other entries that name it. Return their number."""
         return self._drop_group(("path", path_hash))
 
     def invalidate_by_tool(self, names: Iterable[str]) -> int:
-        """Drop every entry of these tools; returns how many."""
+        """Drop every entry of these tools. Return their number."""
         return sum(self._drop_group(("tool", name)) for name in be_names(names))
 
     def on_compaction_boundary(self) -> None:
-        """Forget everything: the model no longer sees what a hint would name."""
+        """Drop everything: the model no longer sees the outputs that hints would name."""
         self._order.clear()
         self._groups.clear()
         self._partition = min(self._partition + 1, MAX_PARTITION)
@@ -167,5 +168,5 @@ class DedupCache:
         for key in entry.keys:
             group = self._groups[key]
             del group[entry]
-            if not group:  # a group is never empty, so it can be told by its absence
+            if not group:  # a group is never empty, so an absent key means no entries
                 del self._groups[key]

@@ -18,7 +18,7 @@ from .outputs import Emission, ToolKind, be_names, be_text, content_hash, path_h
 
 
 class HintVerbosity(enum.Enum):
-    """How much a hint says beside the id."""
+    """How much a hint states in addition to the id."""
 
     TERSE = "terse"
     STANDARD = "standard"
@@ -49,20 +49,20 @@ class ToolSettings:
     """Settings of `ResponsePipeline` for one tool. None takes the pipeline's own."""
 
     dedup: bool | None = None
-    """Whether its outputs are replaced. They are remembered either way."""
+    """Whether its outputs are replaced. They are stored either way."""
     min_bytes: int | None = None
-    """Smallest output that is looked up and remembered."""
+    """Smallest output that is looked up and stored."""
     capacity: int | None = None
-    """Outputs remembered. There is one cache for all tools, so the largest capacity counts."""
+    """Number of stored outputs. There is one cache for all tools, so the largest capacity counts."""
     invalidates: tuple[str, ...] = ()
-    """Tools whose remembered outputs are dropped after an output of this tool was sent in full."""
+    """Tools whose stored outputs are dropped after an output of this tool was sent in full."""
 
 
 _NO_SETTINGS: Final = ToolSettings()
 
 
 class ResponsePipeline:
-    """Decide for each tool output, in order, what to send for it. Settings are fixed, the cache is its state."""
+    """Decide for each tool output, in order, what to send for it. Settings are fixed; the cache is its state."""
 
     def __init__(
         self,
@@ -76,7 +76,9 @@ class ResponsePipeline:
         tools: Mapping[str, ToolSettings] | None = None,
         short_bodies_invalidate: bool = False,
     ) -> None:
-        """`near=None` makes no near-references and keeps no bodies. `tools` has settings by name, or by `*`.
+        """Create a pipeline.
+
+        `near=None` makes no near-references and stores no bodies. `tools` has settings by name, or by `*`.
 
         `hash_ids=True` prints the first 8 hex digits of the SHA-256 of an id, as the original pipeline does.
         `short_bodies_invalidate=True` differs from the original: a declared `invalidates` then also counts if the
@@ -104,9 +106,9 @@ class ResponsePipeline:
         kind: ToolKind | None = None,
         invalidates: Iterable[str] | None = None,
     ) -> Emission:
-        """Return what to send for `body`. `kind` is for tools whose name does not tell it.
+        """Return what to send for `body`. `kind` is for tools whose name does not determine it.
 
-        `invalidates` names tools whose remembered outputs are dropped; None takes the list of the tool's settings.
+        `invalidates` names tools whose stored outputs are dropped; None takes the list of the tool's settings.
         """
         be_text(body)
         settings = self.tools.get(tool_name) or self.tools.get("*") or _NO_SETTINGS
@@ -140,9 +142,9 @@ class ResponsePipeline:
         return Emission(body, "fresh")
 
     def on_compaction_boundary(self) -> None:
-        """Drop everything: the model no longer sees what a hint would name."""
+        """Drop everything: the model no longer sees the outputs that hints would name."""
         self.cache.on_compaction_boundary()
 
     def invalidate_file(self, path: str) -> int:
-        """Drop remembered reads of this path and return their number."""
+        """Drop stored reads of this path and return their number."""
         return self.cache.invalidate_file(path_hash(path))

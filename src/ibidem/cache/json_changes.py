@@ -18,13 +18,13 @@ _PLAIN_KEY = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A JSON number by its spelling: 1 and 1.0 differ, and no digit is lost to a float."""
+    """A JSON number as written: 1 and 1.0 differ, and no digit is lost to a float."""
 
     spelling: str
 
 
 def parse_plain_object(body: str) -> JsonObject | None:
-    """Return the JSON object in a text, or None if it is none or repeats a key."""
+    """Return the JSON object in a text, or None if the text is not one or repeats a key."""
     try:
         value = json.loads(
             body, parse_int=_Number, parse_float=_Number, parse_constant=_reject, object_pairs_hook=_without_repeats
@@ -37,7 +37,7 @@ def parse_plain_object(body: str) -> JsonObject | None:
 def describe_changes(old_body: str, new: JsonObject, config: NearRefConfig) -> str | None:
     """Return `status: "open"→"closed", total: 12→13`, values as JSON, or None if the changes do not fit on one line.
 
-    Both must be objects with the same top-level keys that differ in scalar values alone, and no key may be repeated.
+    Both must be objects with the same top-level keys that only differ in scalar values, and no key may be repeated.
     """
     old = parse_plain_object(old_body)
     if old is None or old.keys() != new.keys():

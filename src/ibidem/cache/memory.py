@@ -1,11 +1,11 @@
-"""What one context was sent in full, and what is said in its place when it comes again.
+"""The outputs that one context received in full, and the hints that replace repeats.
 
-A hint is followed by a model, so it names what the model saw: `[ibidem: unchanged, same as the result 3 calls ago,
-Read(src/app.py)]`. For that to be true, and of use, an output is remembered only where it was sent in full; it is
-forgotten after a number of calls, after a time, and when told; and who asks for the same thing again after a hint gets
-the text, which is then what later hints mean.
+A model acts on a hint, so it names text that the model saw: `[ibidem: unchanged, same as the result 3 calls ago,
+Read(src/app.py)]`. To keep that true and useful, only outputs that were sent in full are stored. They are dropped after
+a number of calls, after a time, and on request. If the same call is repeated after a hint, the text is sent, and later
+hints refer to that.
 
-The clock is the caller's: times are passed in.
+Callers pass in the time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_PARTITIONS = 64
 
 
 class OutputMemories:
-    """An `OutputMemory` per key, such as (session, subagent); the one least recently used goes first.
+    """An `OutputMemory` per key, such as (session, subagent). The least recently used is evicted first.
 
-    A key stands for what one model can see. Where several contexts cannot be told apart, there is no key that is true
-    of them, and nothing may be remembered.
+    A key identifies what one model can see. If several contexts cannot be told apart, no key is correct for them, and
+    no outputs may be stored.
     """
 
     def __init__(self, settings: MemorySettings | None = None, max_partitions: int = MAX_PARTITIONS) -> None:
@@ -47,7 +47,7 @@ class OutputMemories:
         return key in self._memories
 
     def of(self, key: Hashable) -> OutputMemory:
-        """The memory of this context, an empty one if there is none; now the most recently used."""
+        """Return the memory of this context, a new one if needed. It becomes the most recently used."""
         found = self._memories.get(key)
         if found is None:
             while len(self._memories) >= self.max_partitions:
@@ -57,11 +57,11 @@ class OutputMemories:
         return found
 
     def forget(self, key: Hashable) -> bool:
-        """Drop the memory of this context; False if there was none."""
+        """Drop the memory of this context. Return False if there was no memory."""
         return self._memories.pop(key, None) is not None
 
     def forget_where(self, test: Callable[[Hashable], bool]) -> int:
-        """Drop the memories of all contexts whose key passes; returns how many."""
+        """Drop the memories of all contexts whose key passes `test`. Return their number."""
         gone = [key for key in self._memories if test(key)]
         for key in gone:
             del self._memories[key]
@@ -69,32 +69,32 @@ class OutputMemories:
 
 
 MAX_NEAR_BYTES = 65_536
-"""Larger outputs are not kept for near-references: what is kept counts times every entry of every partition."""
+"""Larger outputs are not stored for near-references. The limit applies to every entry of every context."""
 
 
 MAX_TURN_CALLS = 256
-"""Calls of one turn that are told apart by what they were asked for; further ones are not named."""
+"""Calls of one turn that are distinguished by their arguments. Further ones are not named in hints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """What an `OutputMemory` remembers, and for how long."""
+    """Limits of an `OutputMemory`: how many outputs, and for how long."""
 
     capacity: int = 5
-    """Outputs remembered, least recently used first out; at least one."""
+    """Number of stored outputs, least recently used evicted first; at least one."""
     max_calls: int = 20
-    """Calls after which an output is forgotten, counted from when it was sent in full."""
+    """Calls after which an output is dropped, counted from when it was sent in full."""
     max_age: float = 900.0
-    """Seconds after which it is: a host that was left alone may have cleared its context."""
+    """Seconds after which an output is dropped: an idle host may have cleared its context."""
     min_bytes: int = 200
-    """Shorter outputs pass."""
+    """Shorter outputs are forwarded unchanged."""
     near: NearRefConfig | None = DEFAULT_NEAR
-    """Also refer to JSON objects that differ in a few fields; None keeps no texts."""
+    """Limits for references to JSON objects that differ in a few fields; None stores no texts."""
     counted: str = ""
-    """Which calls are seen, where the model makes others too: with `git` hints say `3 git calls ago`."""
+    """Name of the calls that are seen, if the model also makes others: with `git`, hints count `3 git calls ago`."""
     by_turn: bool = False
-    """Hints say how many turns ago, as told by `next_turn`: calls of one turn may run at once, and end in any order.
-    What is of the turn that is under way is not named at all."""
+    """Count turns in hints, as reported by `next_turn`: calls of one turn may run at once, and end in any order.
+    Outputs of the current turn are never named."""
 
 
 _DEFAULT: Final = MemorySettings()
@@ -112,13 +112,14 @@ class _FullOutput:
     turn: int
     at: float
     hinted: set[bytes] = field(default_factory=set)
-    """The calls that were sent here: one that is made again could not use the hint."""
+    """Hashes of calls that received a hint to this output. Repeating such a call shows that the hint did not help."""
     vague: bool = False
-    """Another call of its turn reads alike in short and gave something else: which one is meant could not be told."""
+    """True if another call of its turn has the same short form and returned another output, so a hint could mean
+    either."""
 
 
 class OutputMemory:
-    """One tool output in, the text to send out: for one context of one model. Not for several threads at once."""
+    """Replaces repeated tool outputs for one context of one model. Not thread-safe."""
 
     def __init__(self, settings: MemorySettings = _DEFAULT) -> None:
         self.settings: Final = settings
@@ -127,33 +128,34 @@ class OutputMemory:
         self._explained = False
         self._take_back: Callable[[], None] = _nothing
         self._given: dict[str, int] = {}
-        """By label, what a call of this turn gave."""
+        """Hash of the output of each call of this turn, by label."""
 
     def __len__(self) -> int:
         return len(self._sent)
 
     @property
     def calls(self) -> int:
-        """How many outputs were seen, of any kind and size."""
+        """Number of outputs seen, of any kind and size."""
         return self._calls
 
     def forget(self) -> None:
-        """The host compacted: the model no longer sees what a hint would name."""
+        """Drop everything after the host compacted: the model no longer sees the outputs that hints would name."""
         self._sent.clear()
         self._explained = False
 
     def next_turn(self) -> None:
-        """All calls of a turn have ended, and the model gets to see what they gave."""
+        """Report that all calls of a turn have ended, and the model sees their outputs."""
         self._turns += 1
         self._given.clear()
 
     def take_back(self) -> None:
-        """The hint that was made last was not sent, its output went in full: so nobody was told what a hint is."""
+        """Report that the last hint was not sent and its output was sent in full. The next hint explains itself
+        again."""
         self._take_back()
         self._take_back = _nothing
 
     def skip(self) -> None:
-        """A call whose output went another way: it counts, nothing else is known of it."""
+        """Count a call whose output is not known here."""
         self._calls += 1
 
     def emit(
@@ -168,11 +170,11 @@ class OutputMemory:
         kind: ToolKind | None = None,
         invalidates: Iterable[str] = (),
     ) -> Emission:
-        """Decide what to send for the output `body` of a call; never more bytes than it has.
+        """Return what to send for the output `body` of a call; never more bytes than it has.
 
-        `arguments` is a JSON object or its text; `path` is the file that was read or changed, if the arguments do not
-        name it; `kind` is what the tool does to it, if its name does not tell; `now` is in seconds on any clock that
-        does not go back; `invalidates` names tools whose earlier outputs this call has made obsolete.
+        `arguments` is a JSON object or its text. `path` is the file that was read or changed, if the arguments do not
+        name it. `kind` is what the tool does to it, if its name does not determine that. `now` is in seconds on any
+        monotonic clock. `invalidates` names tools whose earlier outputs this call has made obsolete.
         """
         be_text(body)
         stale, arguments = set(be_names(invalidates)), decoded_arguments(arguments)
@@ -220,7 +222,7 @@ class OutputMemory:
         new = parse_plain_object(body) if config is not None and many >= config.min_body_bytes else None
         if config is None or new is None:
             return None
-        # Only what was sent in full is in here, so no difference is ever told from another difference.
+        # Only outputs that were sent in full are stored, so a difference never refers to another difference.
         for content, each in sorted(self._sent.items(), key=lambda item: -item[1].call):
             if each.tool != tool or each.body is None or not self._was_seen(each):
                 continue
@@ -229,7 +231,7 @@ class OutputMemory:
         return None
 
     def _refer(self, content: bytes, earlier: _FullOutput, asked: bytes, many: int, but: str) -> Emission | None:
-        """None where the text itself is shorter, or the model has not seen it yet."""
+        """Return a hint; None if the text itself is shorter, or the model has not seen the earlier output yet."""
         if not self._was_seen(earlier):
             return None
         ago, unit = self._calls - earlier.call, "call"
@@ -253,7 +255,8 @@ class OutputMemory:
         return not self.settings.by_turn or (each.turn < self._turns and not each.vague)
 
     def _is_vague(self, label: str, body: str) -> bool:
-        """Whether calls of this turn that read alike gave different things; then none of them can be named."""
+        """Return True if calls of this turn with the same label had different outputs. No such call can be named
+        then."""
         if len(self._given) < MAX_TURN_CALLS:
             self._given.setdefault(label, hash(body))
         if self._given.get(label) == hash(body):
@@ -272,7 +275,7 @@ class OutputMemory:
 
 
 def _nothing() -> None:
-    """There is no hint to take back."""
+    """The last output was not a hint."""
 
 
 def _file(arguments: Any) -> str | None:
@@ -281,9 +284,9 @@ def _file(arguments: Any) -> str | None:
 
 
 def _call_hash(tool: str, arguments: Any) -> bytes:
-    """Equal for the same tool asked for the same, in whatever order the arguments come."""
+    """Return a hash that is equal for the same tool and arguments, in any order of the arguments."""
     try:
         told = json.dumps(arguments, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        told = ""  # then it is any call of the tool: at worst a text goes out in full
+        told = ""  # then any call of the tool matches; at worst a text is sent in full
     return hashlib.sha256(utf8(f"{tool}\0{told}")).digest()

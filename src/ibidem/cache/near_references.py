@@ -122,7 +122,7 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def _integer(digits: str) -> int | float:
-    """Integers of 64 bits are integers; all others, and `-0`, are doubles."""
+    """Parse 64-bit integers as integers; all others, and `-0`, as doubles."""
     if len(digits) <= 20 and digits != "-0" and -(2**63) <= (value := int(digits)) < 2**64:
         return value
     return _double(digits)
@@ -167,7 +167,7 @@ def _render_double(value: float) -> str:
     digits = (whole + fraction).lstrip("0")
     if not digits:
         return f"{sign}0.0"
-    # Position of the decimal point behind the first digit that counts.
+    # Position of the decimal point after the first significant digit.
     point = len(whole) - (len(whole + fraction) - len(digits)) + int(exponent or 0)
     digits = digits.rstrip("0")
     scale = point - 1

@@ -1,4 +1,4 @@
-"""One tool output: its hash, what its tool does to files, and what is sent for it."""
+"""One tool output: its hash, the effect of its tool on files, and the text to send for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHITE_SPACE: Final = (
 )
 """White space of Rust, in which the ported systems are written. Python's `strip` also takes U+001C to U+001F."""
 MAX_SHOWN_CHARS: Final = 16_000
-"""Characters of an output that every version of Claude Code is known to show in full; Read has no such limit."""
+"""Characters of an output that every version of Claude Code shows in full; Read has no such limit."""
 
 
 def utf8(text: str) -> bytes:
@@ -25,18 +25,18 @@ def utf8(text: str) -> bytes:
 
 
 def content_hash(data: bytes | str) -> bytes:
-    """The first 16 bytes of SHA-256. Nothing is normalised: one other byte, another hash."""
+    """Return the first 16 bytes of SHA-256. Bytes are not normalized."""
     raw = utf8(data) if isinstance(data, str) else data
     return hashlib.sha256(raw).digest()[:16]
 
 
 def path_hash(path: str) -> str:
-    """The first 8 hex digits of SHA-256 of the path as spelled; `./a` and `a` are two paths."""
+    """Return the first 8 hex digits of SHA-256 of the path as written; `./a` and `a` are two paths."""
     return hashlib.sha256(utf8(path)).hexdigest()[:8]
 
 
 class ToolKind(enum.Enum):
-    """What a call does to files, as far as its tool's name tells."""
+    """Effect of a call on files, according to its tool's name."""
 
     FILE_READ = "file-read"
     FILE_MUTATE = "file-mutate"
@@ -44,7 +44,7 @@ class ToolKind(enum.Enum):
 
     @classmethod
     def from_tool_name(cls, name: str) -> ToolKind:
-        """Names are matched exactly; an unknown one is OTHER."""
+        """Return the kind of a tool. Names are matched exactly; an unknown one is OTHER."""
         return _KIND_OF_TOOL.get(name, cls.OTHER)
 
 
@@ -56,12 +56,12 @@ _KIND_OF_TOOL: Final = {
 
 def be_text(body: Any) -> None:
     if not isinstance(body, str):
-        raise UsageError(f"body: {type(body).__name__} is no text: pass what the model is to read")
+        raise UsageError(f"body: {type(body).__name__} is not a str: pass the text for the model")
 
 
 def be_hash(hash: Any) -> None:
     if not isinstance(hash, bytes):
-        raise UsageError(f"hash: {type(hash).__name__} is no hash: pass content_hash(text)")
+        raise UsageError(f"hash: {type(hash).__name__} is not bytes: pass content_hash(text)")
 
 
 def be_names(names: Iterable[str]) -> Iterable[str]:
@@ -72,8 +72,9 @@ def be_names(names: Iterable[str]) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What to send for one output, and why: only a hint or a near-reference is not the body."""
+    """The text to send for one output, and why. Only `hint` and `near` differ from the body."""
 
     text: str
     kind: Literal["fresh", "short", "left", "hint", "near"]
-    """`left`: passed on and not remembered, since it failed or has a reference in it; of `OutputMemory` only."""
+    """`left` is only from `OutputMemory`: sent unchanged and not stored, because the call failed or the body has a
+    reference."""

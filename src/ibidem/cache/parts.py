@@ -1,13 +1,14 @@
-"""How much a JSON text that somebody else wrote may hold before anybody parses it."""
+"""Limit for the number of values in a foreign JSON text, checked before parsing it."""
 
 from __future__ import annotations
 
 MAX_PARTS = 400_000
-"""Values and names in a text, at most: made of the smallest, a parsed one takes thirty times its bytes."""
+"""Maximum number of values and names. A parsed text of the smallest values takes thirty times its bytes."""
 _SIGNS = (b'"', b",", b"{", b"[")
-"""One of these stands before every value but the first, and around every name. In texts they may stand too: a long one
-that is full of them is not parsed either."""
+"""One of these is before every value but the first, and around every name. They also occur inside strings, so a
+long string with many such characters is not parsed either."""
 
 
 def too_many_parts(data: bytes) -> bool:
+    """Return True if a JSON text may have more values than the limit. Counts bytes without parsing."""
     return len(data) > MAX_PARTS and sum(map(data.count, _SIGNS)) > MAX_PARTS

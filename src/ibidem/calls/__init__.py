@@ -3,7 +3,7 @@
 Arguments are sent as an object or as the JSON text of one, and agents use different names for the same argument. Both
 are handled here, so that an edit, a marker and a report mean the same file by the same call.
 
-- `file_access`: the file, and the lines of it, that a call reads or writes.
+- `file_access`: the file and the lines that a call reads or writes.
 
 Tests: tests/calls.
 """
@@ -19,28 +19,28 @@ from typing import Any
 from ..model import ToolCall
 
 FILE_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
-"""Arguments that name a file, the likeliest first."""
+"""Arguments that name a file, the most likely first."""
 
 MAIN_KEYS = (*FILE_KEYS, "pattern", "command", "cmd", "query", "url")
-"""Arguments that tell a reader what a call was for. Labels stand in markers that were sent: a key more here would
-write those of old requests otherwise."""
+"""Arguments that show the purpose of a call. Labels are in markers that were sent, so a new key here would change the
+markers of old requests."""
 
 MAX_LABEL = 32
-"""Characters of a tool's name, and of its argument, in a label."""
+"""Maximum characters of a tool's name, and of its argument, in a label."""
 LONG_COMMAND = 256
-"""Characters of an argument that are looked at before all of it."""
+"""Characters of a long argument that are checked first."""
 
 FREE_TEXT = "input"
-"""What the one argument is called of a call whose arguments are no JSON."""
+"""Name for the arguments of a call if they are not JSON."""
 MAX_FREE_TEXT = 1024
-"""Characters of it that are looked at."""
+"""Characters of such a text that are checked."""
 
 SCRIPT_TOOL = "exec"
 """Codex's tool that runs JavaScript, which calls other tools: `await tools.exec_command({cmd: "ls"})`."""
 UNNAMED_TOOLS = frozenset({"exec_command", "apply_patch"})
-"""Tools that a script calls and a label does not name: the command or the file says more."""
+"""Tools that a script calls and a label does not name. The command or the file is more useful."""
 MAX_SCRIPT, MAX_TOKENS = 2048, 256
-"""Characters and tokens of a script that are looked at."""
+"""Characters and tokens of a script that are checked."""
 
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)", re.MULTILINE)
@@ -63,7 +63,7 @@ _UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
 
 
 def decoded(call: ToolCall) -> Any:
-    """The arguments as a value: what their JSON text says, or that very text if it is none."""
+    """Return the arguments as a value: the parsed JSON, or the text itself if it is not JSON."""
     if isinstance(call.input, str):
         try:
             return json.loads(call.input)
@@ -73,25 +73,25 @@ def decoded(call: ToolCall) -> Any:
 
 
 def arguments(call: ToolCall) -> Mapping[Any, Any] | None:
-    """The arguments by name; None if they have no names."""
+    """Return the arguments by name; None if they are not an object."""
     given = decoded(call)
     return given if isinstance(given, dict) else None
 
 
 def file_of(call: ToolCall) -> str:
-    """The file that a call is about; empty if it names none."""
+    """Return the file that a call names; empty without one."""
     given = arguments(call) or {}
     return next((value for key in FILE_KEYS if isinstance(value := given.get(key), str) and value), "")
 
 
 def named_arguments(call: ToolCall) -> Any:
-    """The arguments as `label_of` takes them: text that is no JSON is the one argument."""
+    """Return the arguments as `call_label` takes them. Text that is not JSON becomes the only argument."""
     given = decoded(call)
     return {FREE_TEXT: given} if isinstance(given, str) and given is call.input else given
 
 
 def label_of(tool: str, given: Any) -> str:
-    """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
+    """Return `Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
     named = given if isinstance(given, dict) else {}
     free = named.get(FREE_TEXT)
     main = _first_of(named, MAIN_KEYS) or (tool == SCRIPT_TOOL and _script(free)) or _free(free)
@@ -111,7 +111,7 @@ def _first_of(named: Mapping[Any, Any], keys: Iterable[str]) -> Any:
 
 
 def _free(text: Any) -> str:
-    """What a free text is about: the first file of a patch, or its first line."""
+    """Return the first file of a patch, or the first line of another text."""
     if not isinstance(text, str):
         return ""
     start = text[:MAX_FREE_TEXT].strip()
@@ -120,7 +120,7 @@ def _free(text: Any) -> str:
 
 
 def _script(text: Any) -> str:
-    """Commands that a script runs, files that it patches and other tools that it calls; empty if it has none."""
+    """Return the commands that a script runs, files that it patches and other tools that it calls."""
     found, strings, replaces = list[str](), dict[str, str](), False
     tokens = SCRIPT_TOKENS.finditer(text[:MAX_SCRIPT]) if isinstance(text, str) else ()
     for token in islice(tokens, MAX_TOKENS):
@@ -136,7 +136,7 @@ def _script(text: Any) -> str:
 
 
 def _said(token: re.Match[str], strings: dict[str, str]) -> str:
-    """The command or the patched file in a token. A string that has a name is added to `strings`."""
+    """Return the command or the patched file in a token. A string with a name is added to `strings`."""
     _, _, command, variable, shorthand, name, value, text = token.groups()
     if command or variable or shorthand:
         return _unquoted(command or strings.get(variable or shorthand, ""))
@@ -148,14 +148,14 @@ def _said(token: re.Match[str], strings: dict[str, str]) -> str:
 
 
 def _unquoted(literal: str) -> str:
-    """The text of a string of JavaScript."""
+    """Return the text of a JavaScript string."""
     raw = literal.removeprefix("String.raw")
     text = raw[1:].removesuffix(raw[:1])
     return text if raw is not literal else _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)
 
 
 def _cut(main: str) -> str:
-    """The end of a path tells more than its start; of a command the start does, however long it goes on."""
+    """Shorten an argument. The end of a path is most useful, and the start of a command."""
     for size in (2 * MAX_LABEL, LONG_COMMAND, len(main)):
         text = _UNSAFE.sub(" ", main[:size]).strip()
         if size >= len(main) or (len(text) > MAX_LABEL and " " in text):

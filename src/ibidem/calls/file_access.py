@@ -1,10 +1,10 @@
-"""Files, and lines of them, that a tool call reads or writes.
+"""Files and lines that a tool call reads or writes.
 
 Only certain accesses count. If a read is missed, a text stays that could be evicted. If a read is wrong, a text is
 evicted that the model still needs. So a tool is recognized by its name *and* its documented arguments, and a shell
 command must be one plain command.
 
-A `Touch` is the access that the call *requests*. The result is not read here: a call can fail, its output can be
+A `FileAccess` is the access that the call *requests*. The result is not read here: a call can fail, its output can be
 truncated, or the result can be "unchanged since last read".
 
 A relative path stays relative unless the call itself names its working directory.
@@ -27,6 +27,8 @@ Span: TypeAlias = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Touch:
+    """A file and its lines that a call reads or writes."""
+
     kind: Kind
     path: str
     """With single slashes and no `./`; `~` and `..` are not resolved."""
@@ -60,13 +62,13 @@ def touches(call: ToolCall) -> tuple[Touch, ...]:
 
 
 def _arguments(call: ToolCall) -> Arguments | None:
-    """The arguments that are filled in, if they have names: some clients send null or "" for the others."""
+    """Return the arguments that have a value, by name. Some clients send null or "" for the others."""
     given = arguments(call)
     return None if given is None else {key: value for key, value in given.items() if value not in (None, "")}
 
 
 def _only(given: Arguments, keys: Iterable[str]) -> str | None:
-    """Return the string if exactly one of these keys is present."""
+    """Return the value if exactly one of these keys is present and its value is a string."""
     found = [given[key] for key in keys if key in given]
     return found[0] if len(found) == 1 and isinstance(found[0], str) else None
 
@@ -79,7 +81,7 @@ _NO_FILES = ("/dev/", "/proc/", "/sys/", "\\\\")
 
 
 def _file(path: Any, folder: str) -> str | None:
-    """The file's normal path; None for what is empty, a folder by its looks, a device or an address."""
+    """Return the file's normal path; None for an empty path, a folder, a device or a URL."""
     if not isinstance(path, str) or not path or path != path.strip() or _CONTROL.search(path + folder):
         return None
     if "://" in path or path.endswith(("/", "\\")) or path.rpartition("/")[2] in (".", "..", "~"):
@@ -127,9 +129,9 @@ _COMMANDS: dict[str, Kind] = {
     "view": "read",
     **dict.fromkeys(("create", "str_replace", "insert", "undo_edit", "write", "append", "delete"), "write"),
 }
-"""Of an editor. Some agents give it a writer's name."""
+"""Commands of an editor. Some agents give it a writer's name."""
 _NOT_HERE = frozenset(("owner", "repo", "branch", "ref", "host", "server", "bucket", "dry_run", "dryRun", "preview"))
-"""Beside a path, these say that the file is elsewhere or that nothing is written."""
+"""With one of these next to a path, the file is elsewhere or is not written."""
 _MOVERS = ("move_file", "rename_file", "move_path", "move", "rename")
 _MOVES = (("source", "destination"), ("source_path", "destination_path"), ("old_path", "new_path"), ("src", "dst"))
 
@@ -142,7 +144,7 @@ class ReadRange(NamedTuple):
     base: int | None = None
     """`offset` of the first line; None: not known, so only an offset of 0 is certain."""
     counts_lines: bool = False
-    """`offset` and `limit` do, by its documentation."""
+    """True if its documentation states that `offset` and `limit` count lines."""
 
 
 _WHOLE, _UNKNOWN = ReadRange(), ReadRange(lines=0)
@@ -230,7 +232,7 @@ def _between(first: Any, last: Any) -> Span | None:
 
 
 def _paged(asked: Arguments, paging: ReadRange) -> Span | None:
-    """Return None for a limit beyond the tool's own: the tool may reduce it."""
+    """Return the lines for an offset and a limit. None for a limit above the tool's own, which the tool may reduce."""
     most = paging.lines or 0
     offset, limit = _number(asked.get("offset", 0)), _number(asked.get("limit", most))
     if offset is None or limit is None or not 1 <= limit <= most or (offset and paging.base is None):
@@ -240,7 +242,7 @@ def _paged(asked: Arguments, paging: ReadRange) -> Span | None:
 
 
 def _number(value: Any) -> int | None:
-    """A whole number that is not negative, however it is spelled."""
+    """Return a number that is whole and not negative, or its text as a number; else None."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(_NUMBER, value) else None
     whole = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value // 1 == value
@@ -294,7 +296,7 @@ _HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
 
 
 def _command(text: str, folder: str) -> tuple[Touch, ...]:
-    """The only command there is, with or without a here-document that ends where it ends."""
+    """Return the accesses of a text with one command, with or without a here-document that ends with the text."""
     opening, *lines = text.strip().split("\n")
     heredoc = _HEREDOC.fullmatch(opening) if lines else None
     if heredoc is None:
@@ -348,7 +350,7 @@ def _line(text: str, folder: str) -> ShellPipeline | None:
 
 # Commands, a word a line.
 _NAME = r"[^-\n][^\n]*"
-_SPEC = r"[^-\n*?\[:\\][^\n*?\[\\]*"  # git reads more into a path than a name
+_SPEC = r"[^-\n*?\[:\\][^\n*?\[\\]*"  # git reads more into a path than a file name
 _SCRIPT = rf"(?:(?:\n-e\n[^\n]*)+|\n{_NAME})"
 _CHANGES = {
     "rm": rf"rm(?:\n-[rRfv]+)*((?:\n{_NAME})+)",
@@ -382,7 +384,7 @@ def _line_touches(line: ShellPipeline, body: str | None = None) -> tuple[Touch, 
 
 
 def _shell_read(first: list[str], last: list[str], folder: str) -> tuple[Touch, ...]:
-    """A file shown whole or in part, or shown whole to a command that passes on a part."""
+    """Return the read of a file that is shown in whole or in part, or piped whole to a command that shows a part."""
     shows = {**_ALL, **_SOME} if first is last else _ALL
     shown = re.fullmatch(rf"{shows.get(first[0], '(?!)')}\n(?P<file>{_NAME})", "\n".join(first))
     passed = shown if first is last else re.fullmatch(_SOME.get(last[0], "(?!)"), "\n".join(last))

@@ -1,13 +1,13 @@
-"""Where strategies and formats meet: a request is read, planned, checked and written.
+"""Apply strategies to a request: parse, plan, check and write it.
 
-- `pipeline`: `compact` for one request. Edits are admitted one by one (laws 4 and 8); a plan that breaks a rule of the
-  provider is not carried out; whatever goes wrong, the request goes out as it came, with the reason (law 12).
-- `session.Session`: a conversation that grows. Work is done for what is new, and the outcome is what `compact` gives.
-- `incremental`, `journal`: what is known of such a conversation, and of how and when its requests were sent.
-- `notebook`: what is noted of these, in a store.
-- `expansion`: the way back. `stats`: what a plan saved.
+- `pipeline`: `compact` for one request. It admits edits one by one (invariants 4 and 8) and rejects a plan that breaks
+  a provider's rule. After any error, the request is sent unchanged, with the reason (invariant 12).
+- `session.Session`: a growing conversation. It processes only new messages, with the same result as `compact`.
+- `incremental`, `journal`: state of such a conversation, and facts about how and when its requests were sent.
+- `journal_store`: the journal in a store.
+- `breakpoint_placement`: cache breakpoints and their TTL, if the user enabled them.
+- `expansion`: `expand`, which restores the original. `stats`: what a plan saved.
 
-Nothing here may know a strategy or a provider by its name: what one of them needs is asked of all of them. Tests:
-tests/engine, of which test_laws.py holds for every profile. Rearranging this folder changes no byte of what is sent:
-see benchmarks/digest.py.
+Code here must not name a strategy or a provider, only use properties that all strategies or providers have. Tests:
+tests/engine; test_laws.py runs for every profile. Refactoring must not change any sent byte: see benchmarks/digest.py.
 """

@@ -1,4 +1,4 @@
-"""The way back: every reference replaced by what it points at, and what was let go by what the store kept of it."""
+"""Restore a request: replace references with the text they point at, and stubs with their originals in the store."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ if TYPE_CHECKING:
 
 
 def expand(request: Any, *, format: str | None = None, store: Store | None = None) -> Any:
-    """The request as it was before `compact`, byte for byte.
+    """Return the request as it was before `compact`, byte for byte.
 
-    What arrival edits left out comes from the compacted request alone; what was let go later comes from the store, and
-    stays as it is without one, as do marks that were put on it (`cache="auto"`). A part is restored only if the digest
-    in its marker agrees with the outcome; everything else is passed on as it is. Same type and shape as given; the same
-    object if there is nothing to restore.
+    Repeated text is restored from the compacted request. Evicted text and added cache breakpoints (`cache="auto"`) need
+    the store and stay without it. A text is restored only if it matches the digest in its marker; all other content is
+    unchanged. The result has the type of `request`, and is the same object if there is no text to restore.
     """
     checked_store(store)
     document = open_document(request)
     try:
         dialect = formats.named(format) if format is not None else formats.detect(document.value)
     except formats.Ambiguous:
-        return request  # `compact` left it as it came
+        return request  # `compact` did not change it
     if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
         return request
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
@@ -48,11 +47,11 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
         messages = conv.messages
         known = Expansion(messages, store)
     except RecursionError:
-        return request  # the same: what is nested so deeply cannot be rewritten
+        return request  # nested too deeply for `compact` to change it
     restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
     if store is None:
         return restored
-    if known.texts:  # where thinking stood is told by what was said
+    if known.texts:  # the positions of removed thinking depend on the restored texts
         document = open_document(restored)
         messages = formats.parse(document.value, dialect).messages
     return document.write(
@@ -61,16 +60,16 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
 
 
 class Expansion:
-    """The texts of a history that can be told as they were."""
+    """The texts of a history that can be restored."""
 
     def __init__(self, messages: Sequence[Message], store: Store | None) -> None:
         self.texts: list[tuple[Path, str]] = []
-        """Where an original stands, and the original."""
+        """Path and original of each text."""
         self._sources = Sources()
         self._sent: dict[Source, str] = {}
         self._shown: dict[Source, Shown] = {}
         self._length = self._fetched = 0
-        """Characters of the texts so far, and those that were fetched to restore them."""
+        """Characters of the texts so far, and characters fetched to restore them."""
         self._kept = {} if store is None else _kept(messages, store)
         for message in messages:
             self._read(message)
@@ -89,7 +88,7 @@ class Expansion:
                 restored = self._restored(place.text) if evicted is None else None
                 if (original := restored if evicted is None else evicted) is not None:
                     self.texts.append(((message.index, *place.segment.path), original))
-            # As `compact` counts: a text that went later was sent then, and what a marker stands for never was.
+            # `compact` counts the same: an evicted text was sent in full once, a referenced text was not.
             self._length += len(place.text if evicted is None else evicted)
         for path, text in own_texts(message):
             original = self._evicted(text)
@@ -106,7 +105,7 @@ class Expansion:
         return found.original
 
     def _evicted(self, text: str) -> str | None:
-        """The original of a text, if it is what was left of one: a tool or the model may quote a marker."""
+        """Return the original if the text is a real stub, not a marker that a tool or the model quoted."""
         found = stub(text, self._sources.tag)
         original = self._kept.get(found.ref) if found else None
         if found is None or original is None or not left_of(text, original, self._sources.tag):
@@ -115,7 +114,7 @@ class Expansion:
 
 
 def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
-    """All that the store has of what texts of a history refer to."""
+    """Return the originals in the store of all references in the history."""
     refs: set[str] = set()
     sources = Sources()
     for message in messages:
@@ -126,7 +125,7 @@ def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
 
 
 def _marks(conv: Conversation, store: Store) -> list[Change]:
-    """What takes off the marks of a request that are ours."""
+    """Return the changes that remove the cache breakpoints that we added to the request."""
     key, history = conv.dialect.history_key, [message.wire for message in conv.messages]
     if not conv.dialect.marks.asks(conv.head, conv.dialect.marks.found(conv.head, history)):
         return []
@@ -135,7 +134,7 @@ def _marks(conv: Conversation, store: Store) -> list[Change]:
 
 
 def _thinking(messages: Sequence[Message], store: Store, dialect: formats.Format) -> Iterator[tuple[Path, Any]]:
-    """Blocks that are missing, each with the place of what now stands there."""
+    """Yield the removed thinking blocks, each with the path before which it must be inserted."""
     spine = Spine()
     for message in messages:
         spine.read(message)

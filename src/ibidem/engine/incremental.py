@@ -1,7 +1,7 @@
-"""What is known of a conversation that grows, so that each request costs the work for what is new in it.
+"""State of a growing conversation, so that each request costs only the work for its new messages.
 
-A fingerprint of every message, the state of the fold, and the edits it made. What counts as the same message is what
-the fold can see of it: a cache mark that moved does not matter.
+It has a fingerprint of every message, the strategy state, and its edits. Two messages are equal if the strategy sees
+the same content, so a moved cache breakpoint does not matter.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from . import pipeline
 
 @dataclass(frozen=True, slots=True)
 class SentPrefix:
-    """How the messages of a request were sent, so that another one can begin in the same way.
+    """How the messages of a request were sent, so that another request can start with the same bytes.
 
-    A value of its own: what is known of the conversation may change meanwhile, in another thread.
+    An immutable copy, because another thread may change the conversation's state meanwhile.
     """
 
     dialect: Format
     known: Known | None
     plan: Plan
     _fingerprints: tuple[int | None, ...]
-    """Of each message as it came, if it came as text."""
+    """Fingerprint of each message's JSON text, if the client sent text."""
     _essences: tuple[int | None, ...]
-    """Of what the fold can see of it, if that was looked at."""
+    """Hash of each message's content, if it was parsed."""
     _changes: Mapping[int, list[Change]]
     _written: Written
 
     @classmethod
     def unwritten(cls, dialect: Format, scanned: Scanned) -> SentPrefix:
-        """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
+        """Return the prefix of a request that is sent unchanged. A later request may start with the same bytes."""
         fingerprints = tuple([scanned.fingerprint(index) for index in range(len(scanned))])
         return cls(dialect, scanned.known, Plan(), fingerprints, _essences(dialect, scanned, fingerprints, 0), {}, {})
 
     @property
     def messages(self) -> int:
+        """Number of messages of the request."""
         return len(self._fingerprints)
 
     def rescan(self, request: bytes, last: LastRequest | None = None) -> Scanned | None:
-        """A request that begins with the same bytes, which are those of `last` where that is at hand; None for any
-        other."""
+        """Scan a request that starts with the same bytes; None for any other. `last` has these bytes, if available."""
         return rescan(request, self.known, last) if self.known is not None else None
 
     def shared(self, scanned: Scanned) -> int:
-        """With how many of the messages that were sent a request begins."""
+        """Return the number of messages at the start of the request that are equal to the sent ones."""
         first = scanned.unchanged if self._came_from(scanned) else 0
         for index in range(first, self.messages):
             if index >= len(scanned) or not self._same(index, scanned):
@@ -67,7 +67,7 @@ class SentPrefix:
         return self.messages
 
     def continues(self, other: SentPrefix) -> bool:
-        """Whether it is of a later request, which began with all messages of the other."""
+        """Return True if this is a later request that starts with all messages of the other."""
         length = other.messages
         if self.messages <= length:
             return False
@@ -76,7 +76,7 @@ class SentPrefix:
         return all(self._same_as(other, index) for index in range(length))
 
     def is_same_request(self, other: SentPrefix) -> bool:
-        """Return True if both are of the same messages, and sent them in the same way."""
+        """Return True if both have the same messages, sent in the same way."""
         alike = self.messages == other.messages and self._changes == other._changes
         return alike and all(self._same_as(other, index) for index in range(self.messages))
 
@@ -86,12 +86,13 @@ class SentPrefix:
         return same or (essence is not None and essence == other._essences[index])
 
     def wrote_alike(self, other: SentPrefix, length: int) -> bool:
-        """Return True if both sent the first messages, this many, in the same way."""
+        """Return True if both sent the first `length` messages in the same way."""
         ours = {index: some for index, some in self._changes.items() if index < length}
         return ours == {index: some for index, some in other._changes.items() if index < length}
 
     def cut(self, scanned: Scanned, shared: int) -> SentPrefix:
-        """A request whose first messages, `shared` of them, are sent as here, and all others unchanged."""
+        """Return the prefix of a request whose first `shared_length` messages are sent as here, and all others
+        unchanged."""
         fingerprints = tuple([scanned.fingerprint(index) for index in range(len(scanned))])
         essences = self._essences[:shared] + _essences(self.dialect, scanned, fingerprints, shared)
         plan = Plan(tuple(edit for edit in self.plan.edits if edit.message < shared), self.plan.points)
@@ -105,7 +106,7 @@ class SentPrefix:
         return known is not None and essence(self.dialect.read(index, scanned.value(index))) == known
 
     def over(self, scanned: Scanned, shared: int) -> Any:
-        """A request with so many messages sent as they were then, and all others as they come."""
+        """Return the request with its first `shared_length` messages sent as before, and all others unchanged."""
         changes = {index: some for index, some in self._changes.items() if index < shared}
         return scanned.write(changes, dict(self._written) if self._came_from(scanned) else {})
 
@@ -116,7 +117,7 @@ class SentPrefix:
 def _essences(
     dialect: Format, scanned: Scanned, fingerprints: Sequence[int | None], start: int
 ) -> tuple[int | None, ...]:
-    """Of the messages from `start` on that have no other fingerprint: the rest is not read for it."""
+    """Return content hashes of the messages from `start` on. Those with a fingerprint get None and are not parsed."""
     return tuple(
         [
             essence(dialect.read(index, scanned.value(index))) if fingerprint is None else None
@@ -127,7 +128,7 @@ def _essences(
 
 @dataclass(frozen=True, slots=True)
 class SentMessages:
-    """The messages of a request as they are written, looked at one by one."""
+    """The messages of a request as they are sent, parsed on access."""
 
     scanned: Scanned
     changes: Mapping[int, list[Change]]
@@ -144,16 +145,19 @@ class SentMessages:
 
 
 EDIT_BYTES = 1200
-"""Bytes in memory of the edits of a message beside their texts, in all places that have them."""
+"""Bytes in memory of a message's edits without their texts, in all tables together."""
 
 
 class WholeMessages(Exception):
-    """A message comes or goes: what is sent is no longer message for message what was said, and is made at once."""
+    """An edit adds or removes a whole message, so the request must be processed from its start."""
 
 
 def _setting(strategy: Strategy, start: Start) -> tuple[Any, ...]:
-    """What a strategy begins with. One that revises names the tool that gives a text back, minds thinking, and decides
-    by what the model costs; for how long that remembers may stand in a message, and is left out."""
+    """Return the inputs that a strategy state depends on. If they change, the conversation starts again.
+
+    A strategy that revises also uses the recall tool, thinking and prices. Write price and TTL are omitted, because a
+    cache directive in a message can change them.
+    """
     if not strategy.revises:
         return start.conv.dialect.name, start.refers
     economy = replace(start.economy, write=0.0, lifetime=0.0)
@@ -161,7 +165,7 @@ def _setting(strategy: Strategy, start: Start) -> tuple[Any, ...]:
 
 
 class Growing:
-    """The messages seen so far, and what is sent for them."""
+    """The messages of a conversation so far, and how they are sent."""
 
     def __init__(self, strategy: Strategy, dialect: Format, start: Start) -> None:
         self.dialect = dialect
@@ -171,51 +175,51 @@ class Growing:
         self._progress = Progress(strategy.begin(start))
         self._fingerprints: list[int | None] = []
         self._essences: list[int] = []
-        """As in `SentPrefix`."""
+        """Content hashes, as in `SentPrefix`."""
         self._edits: dict[int, tuple[Edit, ...]] = {}
         self._points: tuple[Point, ...] = ()
         self._changes: dict[int, list[Change]] = {}
         self._written: Written = {}
         self._marks: dict[int, list[CacheMark]] = {}
-        """Of the client, in messages that have any, as they came."""
+        """The client's cache breakpoints, by message index."""
         self._removed = 0.0
         self._texts = 0
-        """Bytes in memory of the texts that came."""
+        """Bytes in memory of the original texts."""
         self._plan: Plan | None = None
-        """Of all edits, as long as none is added."""
+        """Cached plan of all edits, until an edit is added."""
 
     def __len__(self) -> int:
-        """Messages seen."""
+        """Number of messages."""
         return len(self._essences)
 
     def goes_on(self, other: Start) -> bool:
-        """Whether the strategy would have begun in the same way."""
+        """Return True if the strategy state would have the same inputs with `other`."""
         return self._setting == _setting(self._strategy, other)
 
     @property
     def refused(self) -> bool:
-        """At the last request, what was to change could not be kept."""
+        """True if the store could not save the originals at the last request."""
         return self._progress.refused
 
     @property
     def spent(self) -> float:
-        """What changing what had been sent has cost so far, in prices of fresh tokens."""
+        """Cost of all revisions so far, in tokens at the input price."""
         return self._progress.fold.spent
 
     @property
     def removed(self) -> float:
-        """Our count of what edits take out of all of it, about."""
+        """Estimated tokens that edits remove from all messages."""
         return self._removed
 
     @property
     def weight(self) -> int:
-        """Bytes that texts and what is known of them take in memory, about."""
+        """Approximate memory use in bytes, including the texts."""
         written = sum([len(new) for _, new in self._written.values()])
-        copies: int = getattr(self._progress.fold, "weight", 0)  # a strategy of the user may not have it
+        copies: int = getattr(self._progress.fold, "weight", 0)  # a user's strategy state may not have it
         return self._texts + copies + written + EDIT_BYTES * len(self._edits)
 
     def shared(self, scanned: Scanned) -> int:
-        """With how many of the messages seen so far the request begins."""
+        """Return how many of the messages so far the request starts with."""
         for index in range(scanned.unchanged, len(self)):
             if index >= len(scanned):
                 return index
@@ -230,7 +234,7 @@ class Growing:
         return len(self)
 
     def _look(self, message: Message) -> None:
-        """For its marks: clients move them along."""
+        """Record the cache breakpoints of a message. Clients move them between requests."""
         found = self.dialect.marks.in_message(message.index, message.wire)
         if found:
             self._marks[message.index] = found
@@ -238,14 +242,14 @@ class Growing:
             self._marks.pop(message.index, None)
 
     def marks(self, head: Mapping[str, Any], new: Conversation) -> list[CacheMark]:
-        """Of the client, in all messages so far and some that are new, as they came."""
+        """Return the client's cache breakpoints in the messages so far and in the new ones, as sent by the client."""
         marks = self.dialect.marks
         unseen = [mark for each in new.messages for mark in marks.in_message(each.index, each.wire)]
         seen = [mark for index in sorted(self._marks) for mark in self._marks[index]]
         return [*marks.in_head(head), *seen, *unseen, *marks.at_end(head, len(self) + len(new.messages))]
 
     def sent_marks(self, scanned: Scanned) -> list[CacheMark]:
-        """Of the client, as they stand in what is written: edits may have moved them."""
+        """Return the client's cache breakpoints in the rewritten request. Edits may have moved them."""
         marks, sent = self.dialect.marks, self.sent(scanned)
         inside: list[CacheMark] = []
         for index in sorted(self._marks):
@@ -263,8 +267,11 @@ class Growing:
         as_is: Container[int],
         cleared_at: Sequence[int],
     ) -> None:
-        """Work on what is new, of which `substances` tell it from other messages. Moments are by length of the history;
-        messages `as_is` were sent as they came; the provider cleared results at the lengths `cleared_at`."""
+        """Process new messages, whose comparable contents are `contents`.
+
+        `moments` has the context of each request, by length of the history. Messages in `as_is` were sent unchanged.
+        The provider cleared results at the lengths `cleared_at`.
+        """
         edits = self._progress.take(new.messages, moments, as_is, cleared_at)
         if not all(edit.path for edit in edits):
             raise WholeMessages
@@ -286,7 +293,7 @@ class Growing:
         self.known = scanned.known
 
     def _revise(self, scanned: Scanned, model: str | None) -> None:
-        """What was sent before changes: now the request is checked as a whole."""
+        """Apply a revision that may change any message, and check the whole request."""
         conv = formats.parse(open_document(scanned.given).value, self.dialect)
         plan = pipeline.planned_for(conv, self._strategy, self._progress.plan, model)
         if not all(edit.path for edit in plan):
@@ -299,7 +306,8 @@ class Growing:
     def _revise_some(
         self, new: Conversation, scanned: Scanned, changes: Mapping[int, tuple[Edit, ...]], model: str | None
     ) -> None:
-        """These messages are sent otherwise. Nothing else is looked at but what stands beside one that loses a part."""
+        """Apply a revision of the messages in `changes`. Only these are checked, and the neighbors of a message that
+        loses a part."""
         known = {message.index: message for message in new.messages}
 
         def part(indices: Iterable[int]) -> Conversation:
@@ -320,29 +328,30 @@ class Growing:
         self._points = self._progress.points
 
     def sent(self, scanned: Scanned) -> SentMessages:
-        """What is written for each message."""
+        """Return the messages as they are sent."""
         return SentMessages(scanned, self._changes, self._written)
 
     def write(self, scanned: Scanned, late: Sequence[Change] = ()) -> Any:
-        """With changes that are made after all edits, anywhere in the request."""
+        """Return the rewritten request. `late` changes are applied after all edits, anywhere in the request."""
         return scanned.write(self._changes, self._written, late)
 
     @property
     def sent_prefix(self) -> SentPrefix:
-        """How all of it is sent."""
+        """A copy of how the request is sent."""
         fingerprints, essences = tuple(self._fingerprints), tuple(self._essences)
         changes, written = dict(self._changes), dict(self._written)
         return SentPrefix(self.dialect, self.known, self.plan, fingerprints, essences, changes, written)
 
     @property
     def plan(self) -> Plan:
+        """All edits of the conversation, with its revisions."""
         if self._plan is None:
             edits = tuple(edit for index in sorted(self._edits) for edit in self._edits[index])
             self._plan = Plan(edits, self._points)
         return self._plan
 
     def _set(self, message: int, edits: Iterable[Edit]) -> None:
-        """These are the edits of a message."""
+        """Replace the edits of a message."""
         found = tuple(edits)
         self._plan = None
         before = self._edits.pop(message, ())
@@ -356,8 +365,11 @@ class Growing:
 
 
 def _check_part(conv: Conversation, plan: Plan) -> None:
-    """Raises RuntimeError if edits inside of some messages break a rule. The conversation is a part of one, these
-    messages and those beside them: what it lacks of the rest is held against it before and after."""
+    """Raises RuntimeError if edits inside some messages break a rule.
+
+    `conv` has only these messages and their neighbors. Violations that exist before the edits are ignored, because the
+    missing messages cause some.
+    """
     known = set(rules.violations(conv))
     refused = [each for each in rules.violations(apply(conv, plan)) if each not in known]
     if refused:
@@ -365,7 +377,7 @@ def _check_part(conv: Conversation, plan: Plan) -> None:
 
 
 def _tokens(edit: Edit) -> float:
-    """That it takes out, about: by its bytes, which cost nothing to count."""
+    """Estimated tokens that an edit removes, from its bytes, which are cheap to count."""
     return edit.bytes_saved / BYTES_PER_TOKEN
 
 
@@ -382,11 +394,11 @@ THINKING_KEYS = ("type", "thinking", "signature")
 
 
 def substance(message: Message) -> Substance:
-    """What a strategy can see of a message, and where it stands in it.
+    """Return the content of a message that a strategy can see, with the path of each part.
 
-    What a user says is never edited, so its place does not matter: a client that puts a mark on it has to write it
-    differently. Likewise for a system message of one text: Claude Code sends one in mid-conversation as a block, and
-    as a string from the next request on. The string counts, so that digests of older journals stay valid.
+    User text has no path: it is never edited, and a client that adds a cache breakpoint turns a string into a block. A
+    system message with one text always counts as a string: Claude Code sends it as a block first and as a string in the
+    next request. Digests in older journals depend on that.
     """
     if message.role == "user" and all(isinstance(part, Text) for part in message.parts):
         return (message.role, *message.texts())
@@ -404,19 +416,20 @@ def substance(message: Message) -> Substance:
         elif isinstance(part, Text):
             seen.append((part.path, part.text, part.bound))
         elif isinstance(part, Thinking) and part.removable:
-            seen.append((part.path, to_json(_ordered(thinking[part.path]))))  # the signature counts too
+            seen.append((part.path, to_json(_ordered(thinking[part.path]))))  # includes the signature
         else:
             seen.append((type(part).__name__, part.path))
     return tuple(seen)
 
 
 def _ordered(block: Any) -> Any:
-    """A block of thinking with its keys in the provider's order: SDK objects have them in another one."""
+    """Return a thinking block with its keys in the provider's order. SDK objects have another order."""
     return {**{key: block[key] for key in THINKING_KEYS if key in block}, **block} if isinstance(block, dict) else block
 
 
 def _memory_of(said: Substance) -> int:
-    """Bytes that its strings take in memory: a text with an arrow or an emoji takes two or four times its length."""
+    """Return the memory of the strings in bytes. Python stores a text with an arrow or emoji in 2 or 4 bytes per
+    character."""
     found = 0
     for part in said:
         for each in part if type(part) is tuple else (part,):
@@ -426,10 +439,10 @@ def _memory_of(said: Substance) -> int:
 
 
 def essence(message: Message) -> int:
-    """A fingerprint of it, for this process."""
+    """Return a hash of the content, valid only in this process."""
     return hash(substance(message))
 
 
 def digest_of(said: Substance) -> bytes:
-    """One for every process."""
+    """Return a digest of the content that is equal in every process."""
     return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).digest()

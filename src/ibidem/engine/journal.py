@@ -1,8 +1,7 @@
-"""What is known of the requests of a conversation beside their messages: when they came, and how they went out.
+"""Facts about the requests of a conversation that a history does not contain: time, usage, how they were sent.
 
-Each note is bound to a digest of the history that was sent. So what was noted for one branch of a conversation (a
-fork, a rewind, another run of the same prompt) says nothing about another, and any replica that is given the notes and
-a history decides as the one before it did.
+Each entry has a digest of the history that was sent. So entries of one branch of a conversation (a fork, a rewind,
+another run of the same prompt) do not affect another. Any replica with the same entries and history decides the same.
 """
 
 from __future__ import annotations
@@ -23,28 +22,31 @@ log = logging.getLogger("ibidem")
 
 STATE_VERSION = 6
 READABLE_VERSIONS = (5, STATE_VERSION)
-"""Notes of version 5 lack the fields about caches, which have defaults."""
+"""Entries of version 5 lack the fields about caches, which have defaults."""
 SENT_EDITION = 3
-"""Raised when what is sent for the same history and notes changes. Notes that do not say are of the first."""
+"""Rewrite version. Raise it if the same history and entries are sent differently. The default in old entries is 1."""
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
-"""Notes that are kept of a conversation, the newest."""
+"""Maximum entries of a conversation that are saved, the newest."""
 
 RARE_FIELDS = 2
-"""Last fields of a note that are stored only if they are set: older versions wrote rows without them."""
+"""Number of last fields of an entry that are stored only if set, because older versions wrote rows without them."""
 
 MAX_REFUSALS = 2
-"""After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
+"""After this many rejected requests, no new text of the conversation is rewritten."""
 
 Position = tuple[int, str]
-"""Messages, and the digest of what they say."""
+"""Number of messages, and the digest of their content."""
 
 NOWHERE: Position = (0, "")
-"""Of requests whose history is not followed."""
+"""Position of requests whose history is not tracked."""
 
 
 def previous_length(length: int, role: Callable[[int], str]) -> int:
-    """Messages of the request before one with so many: those before the model was heard last. `role` is by index."""
+    """Return the length of the previous request: the messages before the model's last response.
+
+    `length` is that of the current request, and `role` returns the role of a message by index.
+    """
     heard = False
     for index in range(length - 1, -1, -1):
         if role(index) == "assistant":
@@ -56,7 +58,7 @@ def previous_length(length: int, role: Callable[[int], str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Numbers from one on and below another, in order and apart."""
+    """Ranges of message indexes (end exclusive), sorted and without overlap."""
 
     all: tuple[tuple[int, float], ...] = ()
 
@@ -64,7 +66,7 @@ class Ranges:
         return isinstance(number, int) and any(first <= number < last for first, last in self.all)
 
     def __or__(self, other: tuple[int, float]) -> Ranges:
-        """With one more."""
+        """Return the ranges with one more."""
         apart = [each for each in self.all if each[1] < other[0] or other[1] < each[0]]
         near = [other, *(each for each in self.all if each not in apart)]
         whole = (min(first for first, _ in near), max(last for _, last in near))
@@ -72,34 +74,34 @@ class Ranges:
 
 
 class Note(NamedTuple):
-    """Of one request."""
+    """Facts about one request."""
 
     moment: Moment
     as_is: int | None = None
-    """From this message on it went out as it came."""
+    """Index of the first message that was sent unchanged."""
     at: float | None = None
-    """When it was answered, in seconds since 1970."""
+    """Time of the response, in seconds since 1970."""
     context: int | None = None
     """Input tokens, as the provider counted them."""
     stopped: bool = False
-    """Nothing that was sent is changed from here on."""
+    """True if text that was sent is not revised from here on."""
     refused: bool = False
-    """As it was planned, its provider refused it."""
+    """True if the provider rejected the rewritten request."""
     cached: int | None = None
-    """Of its input tokens, those that the provider read from its cache."""
+    """Input tokens that the provider read from its cache."""
     kept: Kept | None = None
-    """For how long the provider was asked to keep it; None where that is left to the client."""
+    """The TTL decision; None if the TTL is left to the client."""
     removed: float = 0.0
-    """Our count of what edits took out of it."""
+    """Estimated tokens that edits removed."""
     spent: float = 0.0
-    """What changing what had been sent had cost by then, in prices of fresh tokens."""
+    """Cost of all revisions until then, in tokens at the input price."""
     cleared: bool = False
-    """When it was answered, the provider had cleared results of earlier calls."""
+    """True if the provider had cleared results of earlier calls when it responded."""
     thinking_dropped: int = 0
     """Number of messages that were sent without their thinking, because the provider rejected it."""
 
     def merged(self, other: Note) -> Note:
-        """With what another replica noted of the same request: what is known of its answer, and how it went out."""
+        """Return the entry merged with another replica's entry of the same request."""
         found = other if self.at is None and other.at is not None else self
         firsts = [each.as_is for each in (self, other) if each.as_is is not None]
         return found._replace(
@@ -112,12 +114,12 @@ class Note(NamedTuple):
 
     @property
     def unusual(self) -> bool:
-        """The request was not sent as planned, or the provider did more than answer it."""
+        """True if the request was not sent as planned, or the provider rejected it or cleared results."""
         return self.as_is is not None or self.refused or self.cleared or self.thinking_dropped > 0
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """Fields after the moment, as they are stored. The last two are rare, and omitted if they say nothing."""
+        """Fields after `moment`, as stored. The last two are omitted if they have their defaults."""
         used = next((len(self) - after for after in range(RARE_FIELDS) if self[-1 - after]), len(self) - RARE_FIELDS)
         return self[1:used]
 
@@ -128,36 +130,36 @@ def _note(moment: Moment, *rest: Any) -> Note:
 
 
 class Journal:
-    """Notes, and a history that is followed along them."""
+    """Entries of all branches of a conversation, and the positions of one history."""
 
     def __init__(self) -> None:
         self.notes: dict[Position, Note] = {}
         self._foreign: dict[Position, int] = {}
-        """Of requests that another edition noted: which."""
+        """Rewrite version of the requests that another version of Ibidem recorded."""
         self._odd: set[Position] = set()
-        """Of requests that went out otherwise than planned."""
+        """Positions of the unusual entries."""
         self._unsaved: dict[Position, None] = {}
-        """Those that were noted since the notes were saved, in that order."""
+        """Positions recorded since the last save, in that order."""
         self.begin()
 
     def begin(self) -> None:
-        """Follow a history from its start."""
+        """Start a history at its first message."""
         self._chain = hashlib.sha256()
         self.positions: list[Position] = []
-        """Of each message of the history."""
+        """Position after each message of the history."""
 
     def __len__(self) -> int:
-        """Messages of the history that is followed."""
+        """Number of messages of the history."""
         return len(self.positions)
 
     def follow(self, substances: Iterable[bytes]) -> None:
-        """More messages of the history."""
+        """Append messages to the history, by the digests of their content."""
         for substance in substances:
             self._chain.update(substance)
             self.positions.append((len(self.positions) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
 
     def note(self, position: Position | None = None, **fields: Any) -> None:
-        """About the request that ends here, or at a place."""
+        """Record facts about the request at `position`, or the current one."""
         here = position or self.positions[-1]
         before = self.notes.get(here)
         note = (before or Note(Moment()))._replace(**fields)
@@ -173,21 +175,22 @@ class Journal:
             self._odd.discard(position)
 
     def followed(self, position: Position) -> bool:
-        """Whether the history that is followed went by there."""
+        """Return True if the position is part of the history."""
         return 0 < position[0] <= len(self.positions) and self.positions[position[0] - 1] == position
 
     @property
     def position(self) -> Position | None:
+        """Position of the current request."""
         return self.positions[-1] if self.positions else None
 
     @property
     def here(self) -> Note | None:
-        """Of the request that ends here, if it was sent before."""
+        """Entry of the current request, if it was sent before."""
         return self.notes.get(self.positions[-1]) if self.positions else None
 
     @property
     def last(self) -> tuple[int, Note] | None:
-        """Of the last request before it: its messages, and the note."""
+        """Length and entry of the previous request."""
         for index in range(len(self.positions) - 2, -1, -1):
             if (note := self.notes.get(self.positions[index])) is not None:
                 return index + 1, note
@@ -195,35 +198,35 @@ class Journal:
 
     @property
     def before(self) -> Note | None:
-        """Of the last request before it."""
+        """Entry of the previous request."""
         last = self.last
         return None if last is None else last[1]
 
     @property
     def foreign(self) -> int | None:
-        """Messages of the last request of this history that another edition noted; None if there is none."""
+        """Length of the last request of this history with another rewrite version; None if there is no such request."""
         if not self._foreign:
             return None
         return max((position[0] for position in self._foreign if self.followed(position)), default=None)
 
     @property
     def refused(self) -> bool:
-        """A request of this history was refused as it was planned."""
+        """True if the provider rejected a rewritten request of this history."""
         return any(self.notes[position].refused and self.followed(position) for position in self._odd)
 
     @property
     def any_refused(self) -> bool:
-        """A request of any history was."""
+        """True if the provider rejected a rewritten request of any history."""
         return any(self.notes[position].refused for position in self._odd)
 
     def moments(self, since: int = 0) -> dict[int, Moment]:
-        """By length of the history, from that length on."""
+        """Return the context of each request from length `length` on, by length of the history."""
         found = ((position, self.notes.get(position)) for position in self.positions[max(0, since - 1) :])
         return {position[0]: note.moment for position, note in found if note is not None}
 
     @property
     def as_is(self) -> Ranges:
-        """Messages that were sent as they came: the provider knows them that way, and so they stay."""
+        """Messages that were sent unchanged. They stay so, because the provider may have cached them."""
         found = [(position, self.notes[position]) for position in sorted(self._odd) if self.followed(position)]
         went: list[tuple[int, float]] = [
             (note.as_is, position[0]) for position, note in found if note.as_is is not None and note.as_is < position[0]
@@ -245,10 +248,11 @@ class Journal:
 
     @property
     def unusual(self) -> bool:
-        """Something is noted that a history alone does not tell, whatever the profile."""
+        """True if there are unusual entries, which matter for every profile."""
         return bool(self._odd)
 
     def dump(self) -> bytes:
+        """Return all entries as one state, for `load`."""
         kept = list(self.notes.items())[-MAX_NOTES:]
         rows = [[*position, note.moment, *note.values] for position, note in kept]
         state: dict[str, Any] = {"version": STATE_VERSION, "sent": SENT_EDITION, "notes": rows}
@@ -257,7 +261,7 @@ class Journal:
         return json.dumps(state, separators=(",", ":")).encode()
 
     def load(self, state: bytes) -> None:
-        """Add the notes of another. Raises IbidemError for what is none."""
+        """Add the entries of another journal's state. Raises IbidemError if it is not valid."""
         try:
             found = json.loads(state)
             if found["version"] not in READABLE_VERSIONS:
@@ -268,41 +272,43 @@ class Journal:
             edition = int(found.get("sent", 1))
             others = {(int(n), str(digest)): int(other) for n, digest, other in found.get("foreign", ())}
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
+            raise IbidemError(f"this is not a state of a session ({error}): start without it") from None
         for position, note in rows:
             self._learn(position, note, others.get(position, edition))
 
-    # ── as rows, one for each note: those that are new are added to what a store has of them ─────────────────────────
+    # ── Rows: one for each entry, so that a store only needs the new ones ────────────────────────────────────────────
 
     def unsaved(self) -> dict[Position, Note]:
-        """What no row says yet."""
+        """Return the entries that are not in a row yet."""
         return {position: self.notes[position] for position in self._unsaved}
 
     def row(self, position: Position, note: Note) -> bytes:
+        """Return an entry as a row of the store."""
         values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note.values]
         return json.dumps(values, separators=(",", ":")).encode()
 
     def saved(self, notes: Mapping[Position, Note]) -> None:
-        """Rows say this now. What was noted meanwhile has still to be saved."""
+        """Mark entries as saved. Entries that changed meanwhile stay unsaved."""
         for position, note in notes.items():
             if self.notes.get(position) is note:
                 self._unsaved.pop(position, None)
 
     def forgotten(self) -> None:
-        """No row says anything any more."""
+        """Mark all entries as unsaved, because the store lost its rows."""
         self._unsaved = dict.fromkeys(list(self.notes)[-MAX_NOTES:])
 
     def learn(self, rows: Iterable[bytes]) -> dict[Position, bytes]:
-        """Add what rows say, each more than those before. Returns the last of each request.
+        """Add the entries of rows, in their order. Return the last row of each request.
 
-        Whoever wrote a row knew all before it, so it counts in place of them. One of another version is left out.
+        Each writer has read all earlier rows, so a row replaces earlier rows of its request. Rows of an unknown version
+        are skipped.
         """
         found: dict[Position, bytes] = {}
         for row in rows:
             try:
                 edition, position, note = _parsed(row)
             except (ValueError, TypeError) as error:
-                log.warning("a conversation goes on without one of its notes: %s", one_line(str(error)))
+                log.warning("a stored entry of a conversation was skipped: %s", one_line(str(error)))
                 continue
             found[position] = row
             if position in self._unsaved:
@@ -324,7 +330,7 @@ class Journal:
 
 
 def _parsed(row: bytes) -> tuple[int, Position, Note]:
-    """The edition that wrote it, the request, and the note. Raises ValueError or TypeError for what is none."""
+    """Return the rewrite version, position and entry of a row. Raises ValueError or TypeError if it is not valid."""
     version, edition, length, digest, moment, *rest = json.loads(row)
     if version not in READABLE_VERSIONS:
         raise ValueError(f"version {version!r} instead of {STATE_VERSION}")

@@ -1,8 +1,8 @@
-"""What a provider is asked to keep, put on a request when all else is done: `cache="lifetime"` and `cache="auto"`.
+"""Add cache breakpoints or change their TTL, after all edits: `cache="lifetime"` and `cache="auto"`.
 
-Marks are sacred (law 8) and this is the one place that touches them, for those who asked for it by name. No text
-changes: what a mark adds is counted in bytes and costs no token. Nothing that goes wrong here keeps a request from
-being sent: it goes without marks of ours, and where the store fails with marks that `expand` cannot take off again.
+Cache breakpoints are protected (invariant 8). Only this module changes them, and only if the user enabled it. No text
+changes, and a breakpoint costs no tokens. An error here never prevents sending: the request is sent without our
+breakpoints. If the store fails, they are sent, but `expand` cannot remove them.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("ibidem")
 
 KEY_PREFIX = "ibidem-"
-"""Of the name of a conversation that a provider is given to find its cache by."""
+"""Prefix of the cache key of a conversation, for providers that use one."""
 
 
 ELSEWHERE = -2
-"""In `Kept.client`: one like us stands before us, and decides for how long what is kept."""
+"""Value of `TtlDecision.client`: another Ibidem earlier in the chain chooses the TTL."""
 
 
 class CacheSettings(NamedTuple):
-    """What the user asked for."""
+    """The user's prompt caching settings."""
 
     mode: CacheMode = "off"
     pauses: Pauses = Pauses()
-    """Of the user, before this conversation."""
+    """The user's idle times before this conversation."""
 
     def __bool__(self) -> bool:
         return self.mode != "off"
 
 
 class MarkedRequest(NamedTuple):
-    """A request with what it asks of a cache, and what was put there."""
+    """A request with its cache breakpoints, and the changes that added them."""
 
     request: Any
     additions: tuple[Addition, ...] = ()
@@ -55,19 +55,19 @@ class MarkedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request that is about to be sent: what stands in it when all edits are made."""
+    """A request after all edits, to which cache breakpoints may be added."""
 
     dialect: Dialect
     head: Mapping[str, Any]
     history: Sent
     marks: Sequence[CacheMark]
-    """Of the client, in the order of the prefix."""
+    """The client's cache breakpoints, in the order of the prefix."""
     model: str | None
     key: str
-    """The name of its conversation in a store."""
+    """Name of the conversation in a store."""
 
     def __getitem__(self, name: str) -> Any:
-        """As the body has it, so that paths lead into it."""
+        """Field of the request body. Paths of changes start with its name."""
         return self.history if name == self.dialect.history_key else self.head[name]
 
 
@@ -79,10 +79,10 @@ def decided(
     before: Kept | None,
     marks: Sequence[CacheMark],
 ) -> Kept:
-    """For how long what is kept. `conv` has at least what is new in the request; `asked` is filled in from it.
+    """Choose the TTL. `conv` has at least the new messages of the request, from which `cache_request` is completed.
 
-    Nothing is decided for a client that has both lifetimes in mind, or none where it is left to itself; nor where one
-    like us has decided, and then not later either: it may leave things as they are for a while.
+    The client's TTL stays if it uses both TTLs, or no breakpoints in mode "lifetime". It also stays, for the rest of
+    the conversation, if another Ibidem has added breakpoints, because that one chooses the TTL.
     """
     price = Prices().of(model or "", conv.dialect.name)
     known = before or Kept()
@@ -94,14 +94,14 @@ def decided(
     if long and len(long) < len(marks):
         return known._replace(long=max(long))
     spoken = bool(conv.messages) and speaks(conv.messages[-1])
-    head = 0.0 if marks and marks[0].message >= 0 else asked.head  # what carries no mark of its own is not kept apart
+    head = 0.0 if marks and marks[0].message >= 0 else asked.head  # else not cached separately
     asked = asked._replace(long=bool(long) if marks else None, spoken=spoken, head=head)
     kept = choose(price, before, asked, settings.pauses)
     return kept if price.caching.hour or long or not price.caching.marks else kept._replace(long=NOTHING_LONG)
 
 
 def planned(sent: Outgoing, mode: CacheMode, kept: Kept) -> list[Addition]:
-    """What a request gets. One that asks for something itself keeps its marks where they are."""
+    """Return the breakpoints to add or change. Breakpoints of the client stay in place."""
     marks = sent.dialect.marks
     if marks.asks(sent.head, sent.marks):
         return list(marks.changed(sent.marks, kept.long))
@@ -114,16 +114,17 @@ def planned(sent: Outgoing, mode: CacheMode, kept: Kept) -> list[Addition]:
 
 
 def changes(additions: Iterable[Addition]) -> list[Change]:
+    """Return the JSON changes for added fields."""
     return [Change(path, "set", value) for path, value in additions]
 
 
 def remember(sent: Outgoing, additions: Sequence[Addition], store: Store) -> None:
-    """So that `expand` can take them off again."""
+    """Record the added breakpoints in the store, so that `expand` can remove them."""
     text = placed.record(len(sent.history), sent, changes(additions))
     try:
         store.put(placed.session_of(sent.key), {reference(text): text})
     except Exception as error:
-        log.warning("marks of a request cannot be taken off later: %s", type(error).__name__)
+        log.warning("expand cannot remove the cache breakpoints of this request: %s", type(error).__name__)
 
 
 def marked(
@@ -135,7 +136,7 @@ def marked(
     key: str,
     store: Store | None = None,
 ) -> MarkedRequest:
-    """A request that is read as a whole, with what it asks of a cache. `key` is the name of its conversation."""
+    """Parse a request and add cache breakpoints. `key` is the name of its conversation."""
     document = open_document(request)
     body = document.value
     history = body.get(dialect.history_key) if isinstance(body, dict) else None
@@ -153,17 +154,17 @@ def marked(
 
 
 def key_of(messages: Iterable[Message]) -> str:
-    """The name of a conversation with these first messages."""
+    """Return the name of a conversation with these first messages."""
     return conversation_key(words_of(messages))
 
 
 def tokens_in(size: int) -> float:
-    """Our count of so many bytes, about."""
+    """Estimate the tokens of `size` bytes."""
     return size / BYTES_PER_TOKEN
 
 
 def tokens_of(messages: Iterable[Message]) -> float:
-    """Our count of what they say, about."""
+    """Estimate the tokens of the messages' texts."""
     return sum(map(_estimated, messages))
 
 

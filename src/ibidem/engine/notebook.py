@@ -1,7 +1,7 @@
-"""The notes of a conversation in a store: read from where one was, and added to.
+"""Read and write the journal of a conversation in a store.
 
-A conversation may go on in several processes, one after the other or at once. Each adds what it noted behind what the
-others did, and only after it has read that (`Store.note`); so the last row of a request is what all of them know of it.
+A conversation may continue in several processes, one after the other or at the same time. Each process appends its
+rows, and only after it has read the rows of the others (`Store.note`). So the last row of a request has all facts.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from .session import Session
 log = logging.getLogger("ibidem")
 
 MAX_TRIES = 64
-"""How often others may be faster, one after the other."""
+"""Maximum attempts to append while other processes are faster."""
 
 
 class Notebook:
-    """Of one conversation, for one session of it. Its users see to it that only one of them is in it at a time."""
+    """Synchronizes the journal of one session with the store. Not thread-safe: callers use a lock."""
 
     def __init__(self, session: Session, store: Store, name: str) -> None:
-        """`name` is that of the conversation in the store."""
+        """`name` is the name of the conversation in the store."""
         self._session, self._store, self._name = session, store, name
         self._place = NO_NOTES
         self._rows: dict[Position, bytes] = {}
-        """The last of each request that is in the store."""
+        """Last stored row of each request."""
         self._whole: bytes | None = None
-        """All notes as one, as they were kept before there were rows."""
+        """Journal in the older format: one state instead of rows."""
         self._begun = False
 
     def __bool__(self) -> bool:
-        """Whether the store knows the conversation, as far as is known here."""
+        """True if the store had entries of the conversation when it was last read."""
         return self._whole is not None or bool(self._rows)
 
     def tell(self, session: Session) -> None:
-        """Another session learns what the store has, as far as is known here. That may be asked for at any time."""
+        """Add the entries that were read so far to another session. This may be called at any time."""
         session.learn_rows(list(self._rows.values()))
         _learn_whole(session, self._whole)
 
     def read(self) -> None:
-        """The session learns what others noted. Raises StoreError, and what a store raises."""
+        """Read the entries of other processes into the session. Raises StoreError, or another error of the store."""
         self._learn(self._store.notes(self._name, self._place))
         if not self._begun:
             self._whole = self._store.load(self._name)
@@ -50,7 +50,7 @@ class Notebook:
             self._begun = True
 
     def write(self) -> None:
-        """What the session noted is in the store when this returns. Raises StoreError, and what a store raises."""
+        """Append the session's unsaved entries to the store. Raises StoreError, or another error of the store."""
         for _ in range(MAX_TRIES):
             unsaved = self._session.unsaved()
             if not unsaved.rows:
@@ -62,7 +62,7 @@ class Notebook:
                 self._session.saved(unsaved)
                 return
             self._learn(found)
-        raise StoreError(self._store.where, "others add to the same conversation all the time: try again")
+        raise StoreError(self._store.where, "other processes keep adding to this conversation: try again")
 
     def _learn(self, found: Notes) -> None:
         begun_again = found.place.log != self._place.log
@@ -75,10 +75,10 @@ class Notebook:
 
 
 def _learn_whole(session: Session, state: bytes | None) -> None:
-    """What is no state, or one of another version, is nothing to go on with: it is begun without."""
+    """Load a state into the session. A damaged state, or one of another version, is ignored with a warning."""
     if state is None:
         return
     try:
         session.learn(state)
     except IbidemError as error:
-        log.warning("a conversation begins without what was known of it: %s", error)
+        log.warning("a stored conversation could not be loaded, starting without it: %s", error)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 log = logging.getLogger("ibidem")
-log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
+log.addHandler(logging.NullHandler())  # a library must not log unless the program enables it
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,18 +42,18 @@ class Compacted:
     plan: Plan
     """The edits that were made."""
     stats: Stats
-    """What they saved."""
+    """Savings of these edits."""
     reason: str = ""
-    """Why the request was left as it came, if something stood against rewriting it."""
+    """Why the request is unchanged, if there was a problem."""
     format: str = ""
-    """Empty where nothing tells it: such a request is left as it came."""
+    """Wire format. Empty if it is unknown; such a request is unchanged."""
     _given: Conversation | None = field(default=None, repr=False)
-    """The request as it came, as values, where the plan is all that was done to it."""
+    """The original request, parsed, if the plan is the only change."""
     _refused: tuple[Violation, ...] = ()
     marks: tuple[Addition, ...] = ()
-    """What was put on the request to have it kept in a cache, or kept for longer or shorter: path and value of each."""
+    """Cache breakpoints that were added, or whose TTL was changed: path and value of each."""
     kept: Kept | None = None
-    """For how long the provider is asked to keep what, if that was decided."""
+    """The TTL decision, if one was made."""
 
     def __str__(self) -> str:
         """One line, such as "12 messages, 3 results replaced, 11.6 kB less (41%)"."""
@@ -82,14 +82,14 @@ class Compacted:
 
     @cached_property
     def conversation(self) -> Conversation | None:
-        """The request as values, as it is sent; None for one whose format nothing tells."""
+        """The parsed request as it is sent; None if its format is unknown."""
         if self._given is not None:
             return apply(self._given, self.plan)
         return _read(self.request, self.format) if self.format else None
 
     @cached_property
     def violations(self) -> list[Violation]:
-        """What the rules have against it: against the plan if it was refused, else against the request as it is."""
+        """Violations of the provider's rules: by the rejected plan, if there is one, else by the request as sent."""
         if self._refused:
             return list(self._refused)
         return rules.violations(self.conversation) if self.conversation else []
@@ -109,9 +109,9 @@ def compact(
 
     `request` is a provider's request body or a list of messages, items or contents, parsed or as JSON text. Raises
     IbidemError if it is not a request, and UsageError for invalid settings. After any other problem the request is
-    returned unchanged, with the reason (law 12). So is a request that could be of several formats (pass `format`), and
-    one that carries a checksum of its body (see docs/security.md). Evicted texts go to `store` (default: the user's own
-    store). `cache="auto"` adds cache breakpoints to a request without any: see docs/caching.md.
+    returned unchanged, with the reason (invariant 12). So is a request that could have several formats (pass `format`),
+    and one with a checksum of its body (see docs/security.md). Evicted texts are saved in `store` (default: the user's
+    own store). `cache="auto"` adds cache breakpoints to a request without any: see docs/caching.md.
     """
     mode = checked_mode(cache)
     chosen = profiles.chosen(profile, strategies)
@@ -133,14 +133,14 @@ def compact(
             return found
         records = store or (default_store() if any(each.revises for each in chosen) else None)
         return with_marks(found, marking.CacheSettings(mode), name, records)
-    except (Exception, SystemExit) as error:  # a strategy may be anybody's
+    except (Exception, SystemExit) as error:  # a user's strategy may raise anything
         reason = f"{type(error).__name__}: {error}"
-        log.warning("request left as it came: %s", reason, exc_info=True)
+        log.warning("request not rewritten: %s", reason, exc_info=True)
         return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
 
 
 def with_marks(found: Compacted, settings: marking.CacheSettings, model: str | None, store: Store | None) -> Compacted:
-    """Nothing is known here of when requests came: marks are for as long as is usual."""
+    """Add cache breakpoints to a result. Without idle times, they have the usual TTL."""
     try:
         conv = found.conversation
         if conv is None or not conv.messages:
@@ -153,34 +153,37 @@ def with_marks(found: Compacted, settings: marking.CacheSettings, model: str | N
         key = marking.key_of(conv.messages)
         sent = marking.marked(found.request, conv.dialect, settings.mode, kept, model, key, store)
     except Exception:
-        log.warning("a request is sent without marks", exc_info=True)
+        log.warning("cache breakpoints could not be added to a request", exc_info=True)
         return found
     found = replace(found, kept=kept)
     return replace(found, request=sent.request, marks=sent.additions, _given=None) if sent.additions else found
 
 
 def checked(format: str | None, model: str | None, store: Any) -> None:
-    """Raises IbidemError for settings that a program cannot have meant."""
+    """Raise IbidemError for invalid settings."""
     if format is not None:
         formats.named(format)
     if not isinstance(model, str | None):
-        raise UsageError(f"model: {model!r} is no text: pass the name of the model")
+        raise UsageError(f"model: {model!r} is not a string: pass the name of the model")
     checked_store(store)
 
 
 def _undecided(
     document: Document, error: formats.Ambiguous, chosen: Sequence[Strategy], model: str | None
 ) -> Compacted:
-    """A request that could be of several formats. FormatError if it is of none of them after all."""
+    """Return the result for a request that could have several formats: it is unchanged.
+
+    It has a reason if any of these formats would lead to an edit. Raises FormatError if it is valid in none.
+    """
     readings = list(_readings(document.value, error))
     if any(_proposed(conv, chosen, model) for conv in readings):
-        log.warning("request left as it came: %s", error)
+        log.warning("request not rewritten: %s", error)
         return Compacted(document.given, Plan(), Stats(failures=(str(error),)), str(error))
     return Compacted(document.given, Plan(), Stats())
 
 
 def _readings(request: Any, error: formats.Ambiguous) -> Iterator[Conversation]:
-    """What a request is in each of the formats that it could be of. FormatError if it is none in any."""
+    """Yield the request parsed in each format that it could have. Raises FormatError if it is valid in none."""
     told: formats.FormatError = error
     count = 0
     for dialect in error.candidates:
@@ -194,17 +197,17 @@ def _readings(request: Any, error: formats.Ambiguous) -> Iterator[Conversation]:
 
 
 def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> bool:
-    """Whether something would be rewritten in it. Nothing is kept."""
+    """Return True if a strategy would edit the request. Originals are not stored."""
     try:
         start = Start(conv, model or _model(conv), _NoStore)
         return any(planned(each, conv, start) for each in chosen)
     except (Exception, SystemExit):
-        log.warning("a request of an unknown format could not be looked at", exc_info=True)
+        log.warning("a request of an unknown format could not be checked", exc_info=True)
         return False
 
 
 class _NoStore:
-    """Stands in for a store where nothing is to be kept."""
+    """A store that discards everything."""
 
     where = "nowhere"
 
@@ -232,7 +235,7 @@ def _compact(
     refused = _broken(conv, every.result(conv), exact) if plan.structural and not every.is_valid else []
     if refused:
         reason = _reason(refused)
-        log.warning("request left as it came: %s", reason)
+        log.warning("request not rewritten: %s", reason)
         return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, conv, tuple(refused))
     stats = Stats.of(plan, model)
     prefix = (conv.dialect.history_key,) if isinstance(document.value, dict) else ()
@@ -248,23 +251,23 @@ def _compact(
 
 
 class AllPlanned(NamedTuple):
-    """The edits of several strategies."""
+    """The edits of several strategies, applied lazily."""
 
     plan: Plan
     sent: Conversation
-    """The conversation with the first `done` of them made."""
+    """The conversation with the first `applied_count` edits applied."""
     done: int
     is_valid: bool = False
-    """The result was checked, and breaks no rule."""
+    """True if the result was checked and breaks no rule."""
 
     def result(self, conv: Conversation) -> Conversation:
-        """The conversation, `conv` as given, with all edits made."""
+        """Return the conversation with all edits applied. `conv` is the original."""
         step = Plan(self.plan.edits[self.done :])
         return apply(conv, self.plan, step, self.sent) if step.adds_parts else apply_step(self.sent, step)
 
 
 def plan_all(conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start) -> AllPlanned:
-    """All edits of these strategies, each of which sees the conversation as the ones before it left it.
+    """Return the edits of all strategies. Each gets the conversation with the edits of the earlier ones.
 
     Ported strategies deviate from their original only if the provider rejects the exact result and accepts the other.
     """
@@ -310,7 +313,7 @@ def _has_signed_thinking(conv: Conversation) -> bool:
 
 
 def planned_for(conv: Conversation, strategy: Strategy, proposed: Plan, model: str | None) -> Plan:
-    """What may be sent of all that a strategy proposes for a request. Raises RuntimeError if that breaks a rule."""
+    """Return the admissible edits of a strategy's plan for a request. Raises RuntimeError if they break a rule."""
     plan = Plan(tuple(admitted(conv, strategy, proposed, model)), proposed.points)
     refused = _broken(conv, apply(conv, plan)) if plan.structural else []
     if refused:
@@ -326,9 +329,10 @@ def admitted(
     before: Plan | None = None,
     length: int | None = None,
 ) -> Iterator[Edit]:
-    """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4).
+    """Yield the edits that a strategy may make: only kinds that it touches (invariant 8), with fewer bytes and not more
+    tokens (invariant 4).
 
-    The conversation is as the edits `before` left it. It may be a part of one that had `length` messages.
+    `conv` is the conversation after the edits of `earlier_plan`. It may be a part of one with `length` messages.
     """
     now = {message.index: message for message in conv.messages}
     last = len(conv.messages) if length is None else length
@@ -336,7 +340,7 @@ def admitted(
     near: Targets | None = None
     for edit in proposed:
         if not INSERTED_INDEX <= edit.message <= last:
-            raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
+            raise IndexError(f"strategy {strategy.name} edits message {edit.message}, which does not exist")
         if not edit.path:
             if "messages" in strategy.touches and edit.op != "set":
                 yield edit
@@ -354,7 +358,10 @@ def admitted(
 
 
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:
-    """Fewer bytes, no more of them as JSON, and no more tokens; never a blank, which providers refuse."""
+    """Return True if the new text has fewer bytes, no more bytes in JSON and no more tokens, and is not blank.
+
+    Providers reject blank texts.
+    """
     after = edit.written if isinstance(edit.written, str) else to_json(edit.written)
     if not after or after.isspace() or size(after) >= size(before):
         return False
@@ -362,7 +369,7 @@ def _smaller(edit: Edit, before: str, model: str | None) -> bool:
 
 
 def _broken(before: Conversation, after: Conversation, exact: bool = False) -> list[Violation]:
-    """Rules that a plan breaks and that were not broken before. A plan that leaves fewer violations is a repair.
+    """Return violations of rules that only the plan breaks. A plan that leaves fewer violations is a repair.
 
     `exact`: the plan reproduces another system, which does the same to a request that its provider rejects anyway.
     """
@@ -381,9 +388,9 @@ def _reason(refused: Sequence[Violation]) -> str:
 
 
 def validate(request: Any, *, format: str | None = None) -> list[Violation]:
-    """What the request's provider would refuse it for: rule, position, and a sentence.
+    """Return the reasons why the provider would reject a request: rule, position and message of each.
 
-    For a request that could be of several formats, what all of them would refuse.
+    If the request could have several formats, return the violations that all of them have.
     """
     try:
         return rules.violations(_read(request, format))
@@ -394,7 +401,7 @@ def validate(request: Any, *, format: str | None = None) -> list[Violation]:
 
 
 def detect(request: Any) -> str:
-    """The name of the request's wire format; FormatError if it is none or could be several."""
+    """Return the name of the request's wire format. Raises FormatError if it has none or could have several."""
     return formats.detect(open_document(request).value).name
 
 

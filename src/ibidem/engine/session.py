@@ -1,7 +1,7 @@
-"""A conversation that grows: each call does the work for what is new, and gives what `compact` would give.
+"""A growing conversation: each call processes only new messages, with the same result as `compact`.
 
-A request that begins with the messages of the one before costs their comparison and what comes after them. Any other
-request (a fork, a rewind, a history that the client changed, another conversation) is worked on from the start.
+A request that starts with the messages of the previous one costs their comparison and the work for the new messages.
+Any other request (a fork, a rewind, a history that the client changed) is processed from its start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("ibidem")
 
 
 class SentOtherwise(NamedTuple):
-    """How a request was sent that was not sent as planned."""
+    """How a request was sent, if it was not sent as planned."""
 
     since: int
     refused: bool
@@ -46,15 +46,15 @@ class SentOtherwise(NamedTuple):
 
 
 class UnsavedNotes(NamedTuple):
-    """What was noted of requests and is in no store yet."""
+    """Journal entries that are not in a store yet."""
 
     notes: Mapping[Position, Note]
     rows: list[bytes]
-    """Each of them as it is kept."""
+    """The entries as they are stored."""
 
 
 class Session:
-    """Thread-safe: calls are carried out one after the other."""
+    """One conversation, compacted request by request. Thread-safe: calls run one after the other."""
 
     def __init__(
         self,
@@ -68,65 +68,67 @@ class Session:
         cache: CacheMode = "off",
         pauses: Pauses | None = None,
     ) -> None:
-        """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was.
+        """`store` gets the originals of evicted text (default: the user's store). `state` continues another session.
 
-        `cache` says whether the provider may be asked to keep what it is sent (`auto`), or to keep it for longer or
-        shorter than the client asks (`lifetime`); `pauses` are those of the user before this conversation.
+        `cache="auto"` adds cache breakpoints to requests without any, `cache="lifetime"` only chooses the TTL of the
+        client's breakpoints. `pauses` are the user's idle times before this conversation.
         """
         if not isinstance(pauses, Pauses | None):
-            raise UsageError(f"pauses: {pauses!r} is unknown: use ibidem.Pauses, or None")
+            raise UsageError(f"pauses: {pauses!r} is not valid: pass an ibidem.Pauses, or None")
         self._cache = CacheSettings(checked_mode(cache), Pauses() if pauses is None else pauses)
         self._strategies = profiles.chosen(profile, strategies)
         pipeline.checked(format, model, store)
         self._grows = grows(self._strategies)
         self._format = format
         self.model = model
-        """Who is asked, where requests do not say. It may change from one to the next."""
+        """Model of requests that do not name one. It may change between requests."""
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
         self._key = ""
-        """The name of the conversation, for records of marks and for providers that find their cache by one."""
+        """Name of the conversation, for breakpoint records and for providers with a cache key."""
         self.sees_responses = True
-        """Whether `answered` reports what the provider cleared. If not, nothing refers to texts that it may clear."""
+        """True if `answered` reports that the provider cleared results. If False, no text refers to results that it may
+        clear."""
         self._journal = Journal()
         if state is not None:
             self._journal.load(state)
 
     @property
     def revises(self) -> bool:
-        """Whether what was sent may change later."""
+        """True if the profile may change text that was already sent."""
         return self._grows and self._strategies[0].revises
 
     @property
     def remembers(self) -> bool:
-        """Whether it decides by more than the history: when requests came, and what their provider counted."""
+        """True if decisions depend on request times and usage, not only on the history."""
         return self.revises or (self._grows and bool(self._cache))
 
     def state(self) -> bytes:
-        """What is known beside the history: enough for another session, anywhere, to go on in the same way."""
+        """Return the journal, with which another session continues the conversation in the same way."""
         with self._lock:
             return self._journal.dump()
 
     def learn(self, state: bytes) -> None:
-        """What another session of the same conversation came to know since."""
+        """Add the state of another session of the same conversation."""
         with self._lock:
             self._journal.load(state)
 
     def unsaved(self) -> UnsavedNotes:
-        """What was noted since notes were saved, as rows to be added to those that are."""
+        """Return the journal entries since the last save, as rows to append to the stored ones."""
         with self._lock:
             notes = self._journal.unsaved()
             return UnsavedNotes(notes, [self._journal.row(*each) for each in notes.items()])
 
     def saved(self, unsaved: UnsavedNotes) -> None:
+        """Mark journal entries as saved."""
         with self._lock:
             self._journal.saved(unsaved.notes)
 
     def learn_rows(self, rows: Iterable[bytes], forgotten: bool = False) -> dict[Position, bytes]:
-        """What other sessions of the same conversation added since; `forgotten`: what was saved before is gone.
+        """Add journal rows of other sessions of the same conversation. Return the last row of each request.
 
-        Returns the last row of each request.
+        `forgotten`: the store lost the rows that were saved before, so all entries are unsaved again.
         """
         with self._lock:
             if forgotten:
@@ -134,13 +136,13 @@ class Session:
             return self._journal.learn(rows)
 
     def rescan(self, data: bytes) -> Scanned | None:
-        """A request that begins as the last one did, as `compact` takes it too; None for any other."""
+        """Scan a request that starts with the bytes of the last one, for `compact`; None for any other request."""
         with self._lock:
             known = self._seen.known if self._seen is not None else None
             return None if known is None else rescan(data, known)
 
     def shares(self, scanned: Scanned) -> tuple[int, int]:
-        """With how many of the messages it has seen a request begins, and how many those are."""
+        """Return how many of the session's messages the request starts with, and how many the session has."""
         with self._lock:
             seen = self._seen
             return (seen.shared(self._checked(scanned)), len(seen)) if seen is not None else (0, 0)
@@ -177,7 +179,7 @@ class Session:
 
     @property
     def position(self) -> Position | None:
-        """Of the last request, for those who will know later what became of it."""
+        """Position of the last request, to report its response later."""
         with self._lock:
             return self._journal.position
 
@@ -190,48 +192,51 @@ class Session:
         position: Position | None = None,
         cleared: bool = False,
     ) -> None:
-        """The last request, or the one at a place, was answered at that time; its provider counted so many tokens, and
-        read so many of them from its cache. `cleared`: its `applied_edits` say that tool results were cleared. Later
-        texts do not refer to anything that was sent before."""
+        """Report the response to the last request, or to the one at `position`.
+
+        `at` is its time in seconds since 1970, `context` the input tokens that the provider counted, and `cached` those
+        that it read from its cache. `cleared`: its `applied_edits` report that tool results were cleared. Then later
+        texts do not refer to text that was sent before.
+        """
         with self._lock:
             if position or len(self._journal):
                 self._journal.note(position, at=at, context=context, cached=cached)
-                if cleared:  # noted where it is known first: a request that was sent meanwhile stays as it was sent
+                if cleared:  # recorded for the current request: one that was sent meanwhile stays as it was sent
                     journal = self._journal
                     journal.note(None if position is None or journal.followed(position) else position, cleared=True)
 
     def stop_revising(self, position: Position | None = None) -> None:
-        """What was sent stays as it is from there on: the provider did not take the last change well."""
+        """Stop changing text that was sent, from this request on, because the cache missed after the last revision."""
         with self._lock:
             if position or len(self._journal):
                 self._journal.note(position, stopped=True)
 
     def refuse(self, position: Position) -> None:
-        """The provider refused what was made of the request at that place: no later one gets marks."""
+        """Report that the provider rejected the rewritten request at `position`. No later one gets breakpoints."""
         with self._lock:
             self._journal.note(position, refused=True)
 
     @property
     def sent_prefix(self) -> SentPrefix | None:
-        """How the last request was written, for one that cannot be worked on: it can begin in the same way."""
+        """How the last request was sent, so that a request without a plan can start with the same bytes."""
         with self._lock:
             return self._seen.sent_prefix if self._seen is not None else None
 
     @property
     def notes(self) -> int:
-        """Of this and all other branches, as many as are in memory."""
+        """Number of journal entries in memory, of all branches."""
         with self._lock:
             return len(self._journal.notes)
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes in memory beside its notes, about, as far as texts are concerned."""
+        """Approximate memory use in bytes, without the journal."""
         with self._lock:
             return self._seen.weight if self._seen is not None else 0
 
     @property
     def unusual(self) -> bool:
-        """Whether there is something to remember that a history alone does not tell."""
+        """True if the journal has facts that matter for every profile, such as a rejected request."""
         with self._lock:
             return self._journal.unusual
 
@@ -250,12 +255,12 @@ class Session:
         at: float | None = None,
         thinking_dropped: int = 0,
     ) -> None:
-        """A request was not sent as it was, or would have been, planned.
+        """Report that a request was not sent as planned.
 
-        Its messages from `since` on went out as they came, those before as they had been sent before; what was to be
-        changed of them in this very request was not. The provider knows it that way, so it stays so; later messages
-        may refer to it. `refused`: because the provider had not taken what was planned. `thinking_dropped`: number of
-        its messages that went without their thinking, because the provider rejected that.
+        Its messages from `since` on were sent unchanged, and earlier ones as in the previous request, without new
+        revisions. They stay so, because the provider may have cached them. Later messages may refer to them. `refused`:
+        the provider rejected the planned request. `thinking_dropped`: number of messages that were sent without their
+        thinking, because the provider rejected it.
         """
         with self._lock:
             scanned = self._scan(request) if self._grows else None
@@ -273,7 +278,7 @@ class Session:
         return found
 
     def _checked(self, scanned: Scanned) -> Scanned:
-        """What was known of it when it was scanned may be known no more: another request came between."""
+        """Reset the scan's references to the last request if another request was processed since."""
         if scanned.unchanged and (self._seen is None or scanned.origin is not self._seen.known):
             scanned.unchanged, scanned.same_head = 0, False
         return scanned
@@ -298,8 +303,8 @@ class Session:
         model = self.model or (found if isinstance(found := scanned.head.get("model"), str) else None)
         seen = self._seen if self._goes_on(scanned, dialect, model) else None
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
-            seen = None  # what was made of it was not sent: it is worked on again
-        self._seen = None  # until all went well
+            seen = None  # the planned request was not sent, so process it from its start
+        self._seen = None  # set again on success
         marked: MarkedRequest | None = None
         try:
             read = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
@@ -310,7 +315,7 @@ class Session:
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             said = [*map(substance, new.messages)]
             self._journal.follow(map(digest_of, said))
-            if went is None and (length := self._journal.foreign) is not None:  # it goes on without new edits
+            if went is None and (length := self._journal.foreign) is not None:  # no new edits in older messages
                 sent = len(seen) or previous_length(len(new.messages), lambda index: new.messages[index].role)
                 went = SentOtherwise(max(length, sent), refused=False)
             if self.remembers:
@@ -333,24 +338,24 @@ class Session:
         except WholeMessages:
             return self._afresh(scanned.given)
         except (Exception, SystemExit):
-            log.warning("a session begins again", exc_info=True)
+            log.warning("a request is processed from its start after an error", exc_info=True)
             return self._afresh(scanned.given)
         self._seen = seen
         stats, marks = Stats.of(plan, model), written.additions
         return Compacted(written.request, plan, stats, "", dialect.name, marks=marks, kept=kept)
 
     def _note_unseen(self, sent: int, new: Conversation) -> None:
-        """The provider may have cleared anything that was sent before."""
+        """Record that the provider may have cleared any result that was sent before."""
         length = sent or previous_length(len(new.messages), lambda index: new.messages[index].role)
         if length:
             self._journal.note(self._journal.positions[length - 1], cleared=True)
 
     def _goes_on(self, scanned: Scanned, dialect: Format, model: str | None) -> bool:
-        """Whether a request goes on what was seen."""
+        """Return True if the request continues the conversation so far."""
         seen = self._seen
         if seen is None or seen.shared(scanned) != len(seen):
             return False
-        if scanned.same_head and not self.revises:  # then it is not a matter of who is asked
+        if scanned.same_head and not self.revises:  # then the model does not matter
             return True
         return seen.goes_on(self._start(Conversation((), dialect, scanned.head), model))
 
@@ -358,8 +363,7 @@ class Session:
         return Start(conv, model, lambda: self._store or default_store())
 
     def _marked(self, seen: Growing, scanned: Scanned, model: str | None, kept: Kept) -> MarkedRequest | None:
-        """What is written, with what it asks of a cache; None where it gets nothing. Messages that are known are not
-        looked at for it."""
+        """Write the request with cache breakpoints; None if it gets none. Known messages are not parsed again."""
         if not scanned.key:
             return None
         try:
@@ -370,7 +374,7 @@ class Session:
                 return None
             new = seen.write(scanned, marking.changes(additions))
         except Exception:
-            log.warning("a request is sent without marks", exc_info=True)
+            log.warning("cache breakpoints could not be added to a request", exc_info=True)
             return None
         store = self._records
         if store is not None:
@@ -379,13 +383,13 @@ class Session:
 
     @property
     def _records(self) -> Store | None:
-        """Where it is noted what was put on a request. For that alone the store of the user is not opened."""
+        """Store for breakpoint records. The user's own store is used only if the profile needs it anyway."""
         return self._store or (default_store() if self.revises else None)
 
     def _keep(self, seen: Growing, new: Conversation, model: str | None, beside: int | None) -> Kept | None:
-        """For how long the provider is asked to keep what. Noted, so that whoever asks again asks alike.
+        """Return the TTL decision, from the journal or a new one. It is recorded, so that a repeated request is equal.
 
-        `beside`: bytes that stand beside the messages; None for a request that was not sent as planned.
+        `parameter_bytes` is the size of the request parameters; None for a request that was not sent as planned.
         """
         journal = self._journal
         if journal.here is None or journal.refused:
@@ -400,7 +404,7 @@ class Session:
         return journal.here.kept
 
     def _decided(self, seen: Growing, new: Conversation, model: str | None, beside: int) -> Kept | None:
-        """None where that fails: then it is left to the client."""
+        """Choose the TTL. None after an error: the TTL is left to the client."""
         length, before = self._journal.last or (0, Note(Moment()))
         moment = (self._journal.here or before).moment
         try:
@@ -416,11 +420,11 @@ class Session:
             )
             return marking.decided(self._cache, new, model, asked, before.kept, seen.marks(new.head, new))
         except Exception:
-            log.warning("nothing is decided about the cache", exc_info=True)
+            log.warning("the cache TTL could not be chosen", exc_info=True)
             return None
 
     def _agrees(self, seen: Growing, scanned: Scanned, went: SentOtherwise) -> bool:
-        """Whether all that was made of the messages seen is what went out."""
+        """Return True if the known messages were sent as planned."""
         if len(seen) <= went.since:
             return True
         here = self._journal.here
@@ -429,7 +433,7 @@ class Session:
         return here.as_is <= went.since and (here.refused or not went.refused)
 
     def _note(self, went: SentOtherwise) -> None:
-        """What went as it came once stays so, also where the same request is sent again."""
+        """Record how a request was sent. Messages once sent unchanged stay so, even if the request is sent again."""
         here = self._journal.here or Note(Moment())
         since = went.since if here.as_is is None else min(went.since, here.as_is)
         self._journal.note(
@@ -440,10 +444,10 @@ class Session:
         )
 
     def _note_moment(self, moment: Moment, at: float | None) -> None:
-        """Of the request that is being sent, if it is not one that was sent before.
+        """Record the context of a request, unless it was sent before.
 
-        A model or tools that were not asked before find nothing in a cache. That is no moment for a change: those that
-        were asked before may be asked again, and find what they were sent.
+        A new model or new tools make the cache miss. That is not a reason for a revision: the earlier model or tools
+        may be used again, and then hit the cache.
         """
         journal = self._journal
         if journal.here is None:

@@ -1,4 +1,4 @@
-"""What a plan saves, by strategy. Bytes are content bytes; tokens are counted when they are asked for."""
+"""Savings of a plan, by strategy. Bytes are content bytes. Tokens are counted on first access."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ class StrategyStats:
 
     @cached_property
     def hits(self) -> int:
+        """Number of matches of the strategy."""
         return sum(edit.hits for edit in self._edits)
 
     @cached_property
     def bytes(self) -> int:
+        """Content bytes saved."""
         return sum(edit.bytes_saved for edit in self._edits)
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of what went, less tokens of what stands there now."""
+        """Tokens of the removed texts, minus tokens of the added texts."""
         count = self._count or counter()
         return sum(sum(map(count, edit.removed)) - count(edit.added) for edit in self._edits)
 
@@ -45,7 +47,7 @@ class StrategyStats:
 
 
 class _ByStrategy(Mapping[str, StrategyStats]):
-    """The edits of a plan by the name that they go by: looked through when somebody asks, since there may be many."""
+    """Statistics of a plan by label. Computed on first access, because a plan may have many edits."""
 
     def __init__(self, plan: Plan, count: TokenCounter) -> None:
         self._plan = plan
@@ -76,12 +78,14 @@ class Stats:
     """Totals of one request, or of several added up."""
 
     strategies: Mapping[str, StrategyStats] = field(default_factory=dict)
-    """By the name that edits go by."""
+    """Statistics by label of the edits."""
     failures: tuple[str, ...] = ()
-    """Why a request was sent as it came, for each that was."""
+    """Reasons of the requests that were sent unchanged after an error."""
 
     @classmethod
     def of(cls, plan: Plan, model: str | None = None, failures: tuple[str, ...] = ()) -> Stats:
+        """Return the statistics of a plan. `model` selects the token counter."""
+
         def count(text: str) -> int:
             return counter(model)(text)
 
@@ -104,7 +108,7 @@ class Stats:
 
     @property
     def total_tokens_saved(self) -> int:
-        """Counted when it is asked for."""
+        """Tokens saved, counted on first access."""
         return sum(each.tokens for each in self.strategies.values())
 
     def _hits(self, *names: str) -> int:

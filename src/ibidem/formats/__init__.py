@@ -1,17 +1,16 @@
-"""Wire formats: one dialect per file, one table. `detect` names the format of a request or says what it cannot tell.
+"""Wire formats: one dialect per file, one table. `detect_format` finds the format of a request, or reports ambiguity.
 
-A dialect (`model.Dialect`) reads a message into values that remember where they stand, and says what its provider
-takes for granted: where results stand, how tools are named, which head asks for what. All that is peculiar to one
-provider's requests is in its file, and nobody asks for a format by name to decide something.
+A dialect (`model.Dialect`) parses a message into values with their paths, and has the facts about its provider: where
+results are, how tools are named, which fields set which option. All facts about one provider's requests are in its
+file, and no other code decides by the name of a format.
 
-- `codetether`: the message form of the system that `ibidem.codetether` reproduces. No provider takes it.
+- `codetether`: the message format of the system that `ibidem.codetether` reproduces. No provider accepts it.
 
-- `evidence`: what gives a format away. Bodies of two providers can look alike; then nothing is guessed.
-- `wire_format`: the base class, with what most formats have in common.
+- `evidence`: fields that identify a format. Bodies of two formats can be equal; then no format is guessed.
+- `wire_format`: the base class, with the common defaults.
 
-A new format is a file, a row in `FORMATS`, rows in tests/formats/test_formats.py, and the rules that it makes
-(`ibidem.rules`). A new question to all formats is a line in `model.Dialect` and an answer in
-`wire_format`, or in each file.
+A new format is a file, an entry in `FORMATS`, rows in tests/formats/test_formats.py, and its rules (`ibidem.rules`). A
+new fact about all formats is a line in `model.Dialect` and a value in `wire_format`, or in each file.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FORMATS: dict[str, Format] = {known.name: known for known in (Anthropic(), OpenA
 """Formats of providers, by name."""
 CODETETHER = Codetether()
 ALL_FORMATS: dict[str, Format] = {**FORMATS, CODETETHER.name: CODETETHER}
-"""All formats that requests are read in."""
+"""All formats that requests are parsed in."""
 
 CHECKSUM_REASON = "it carries a checksum of its body (cch in the first system block)"
 """Why a request is forwarded unchanged if `Dialect.has_checksum` is true."""
@@ -44,7 +43,7 @@ class FormatError(IbidemError):
 
 
 class Ambiguous(FormatError):
-    """The request fits more than one format, and nothing in it tells which it is of."""
+    """The request fits more than one format, and no field decides which."""
 
     def __init__(self, candidates: Sequence[Format]) -> None:
         choices = " or ".join(f"format={known.name!r}" for known in candidates)
@@ -56,6 +55,7 @@ class Ambiguous(FormatError):
 
 
 def named(name: str) -> Format:
+    """Return a format by name. Raises FormatError for an unknown name."""
     try:
         return ALL_FORMATS[name]
     except (KeyError, TypeError):
@@ -63,9 +63,9 @@ def named(name: str) -> Format:
 
 
 def detect(request: Any, model: str | None = None) -> Format:
-    """The one format this request can be; FormatError when it is none, `Ambiguous` when it could be several.
+    """Return the only format that fits a request. Raises FormatError if none does, `AmbiguousFormat` if several do.
 
-    `model` is who is asked, where the request does not say.
+    `model` is the model's name, if the request does not contain it.
     """
     candidates: list[Format]
     if isinstance(request, list):
@@ -85,11 +85,12 @@ def detect(request: Any, model: str | None = None) -> Format:
 
 
 EVIDENCE_MESSAGES = 64
-"""Messages that are asked for evidence even when some was found: enough to see that two formats are mixed."""
+"""Messages that are checked even after evidence was found: enough to notice that two formats are mixed."""
 
 
 def _only(candidates: list[Format], request: Any, history: list[Any], model: str | None) -> Format:
-    """The one that everything which speaks, speaks for. Contradiction is no answer, and neither is silence."""
+    """Return the candidate that all evidence supports. Raises `AmbiguousFormat` for contradicting or missing
+    evidence."""
     for message in history[:EVIDENCE_MESSAGES]:
         candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
     body = request if isinstance(request, dict) else {}
@@ -111,7 +112,7 @@ def _only(candidates: list[Format], request: Any, history: list[Any], model: str
 
 
 def parse(request: Any, dialect: Format) -> Conversation:
-    """The request as values. Raises FormatError where the history itself has the wrong type."""
+    """Parse a request. Raises FormatError if its history has the wrong type."""
     head: dict[str, Any] = {}
     history = request
     if isinstance(request, dict):

@@ -1,4 +1,4 @@
-"""Anthropic Messages: results stand in user messages, first, right after the calls they answer."""
+"""Anthropic Messages: results are in user messages, first, directly after the calls they answer."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ BILLING_LINE, CHECKSUM_FIELD = "x-anthropic-billing-header:", "cch="
 """Start of a line that Claude Code puts before its system prompt, and the field in it that covers the body."""
 
 EMPTY_SEAL = 290
-"""Characters of a signature with nothing in it, by recorded ones."""
+"""Characters of a signature without content, as seen in recordings."""
 
 
 class Anthropic(WireFormat):
+    """Anthropic's Messages API."""
+
     name = "anthropic"
     history_key = "messages"
     answers: Answers = "next"
@@ -73,20 +75,20 @@ class Anthropic(WireFormat):
         return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
-        """Whether it goes on a thread, of which the provider keeps what was said: only new messages are here."""
+        """Return True for a thread, whose history the provider stores. The request only has new messages then."""
         thread = head.get("thread")
         return isinstance(thread, Mapping) and thread.get("type") != "create"
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """Results of a thread that are not in the request count too."""
+        """Return True for a thread: its results that are not in the request count too."""
         return self.server_history(head)
 
     def manages_context(self, head: Mapping[str, Any]) -> bool:
-        """Clearing old thinking leaves results alone; every other edit of the context may remove them."""
+        """Return True unless all context edits only clear thinking. Other edits may remove results."""
         return not all(map(_clears_thinking, _context_edits(head)))
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        """An edit that keeps all of it, which some clients send, clears nothing."""
+        """Return True if an edit clears thinking. Some clients send an edit that keeps all of it, which clears none."""
         edits = [edit for edit in _context_edits(head) if _clears_thinking(edit)]
         return any(edit.get("keep") not in ("all", {"type": "all"}) for edit in edits)
 
@@ -99,7 +101,7 @@ class Anthropic(WireFormat):
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         """Return True if the first system block is Claude Code's billing line and has a checksum (`cch`) in it."""
         if isinstance(head, Head) and CHECKSUM_FIELD.encode() not in head.raw("system"):
-            return False  # a search: this is asked of every request, and parsing takes longer
+            return False  # a search, because this runs for every request and parsing takes longer
         system = head.get("system")
         first = system[0] if isinstance(system, list) and system else system
         text = first.get("text") if isinstance(first, dict) else first

@@ -1,7 +1,8 @@
-"""Marks of Anthropic Messages: on a tool, a part of the system text, or a block of a message; or one for all of it.
+"""Cache breakpoints of Anthropic Messages: on a tool, a part of the system text or a block; or one for the whole
+request.
 
-Each says that everything up to it is to be kept. The provider takes four, looks back from each over twenty blocks for
-what it kept before, and wants those for an hour before those for five minutes
+Each caches everything before it. The provider accepts four, searches up to twenty blocks before each for an earlier
+cache entry, and requires those with one hour before those with five minutes
 (https://platform.claude.com/docs/en/build-with-claude/prompt-caching).
 """
 
@@ -20,27 +21,28 @@ MAX_MARKS = 4
 KIND, LONG, SHORT = "ephemeral", "1h", "5m"
 
 CARRIERS = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"})
-"""Blocks that surely may carry one. Thinking never may, and of what is not known it is not known."""
+"""Blocks that can have a breakpoint. Thinking cannot, and for unknown blocks it is not documented."""
 SPEAKERS = frozenset({"user", "assistant"})
-"""Instructions between messages are left alone."""
+"""Roles whose messages can get breakpoints. Instructions between messages are not changed."""
 
 MAX_STEPS = 32
-"""Messages that are looked at, from the end, for one that fits: a history may have any number of those that do not."""
+"""Maximum number of messages searched, from the end, for a suitable one. A history may have any number of others."""
 
 TOOLS, SYSTEM = -2, -1
 
 
 class _Place(NamedTuple):
-    """Where a mark may stand."""
+    """A position where a breakpoint is possible."""
 
     message: int
-    """`TOOLS` and `SYSTEM` stand before all messages."""
+    """Message index. `TOOLS` and `SYSTEM` are before all messages."""
     path: Path
     plain: bool = False
-    """There is a bare text, which has to become a block to carry one."""
+    """True for a plain string, which must become a block to get a breakpoint."""
 
     def marked(self, long: bool, hour: bool) -> Addition:
-        """Whoever sends it on should know it as ours: hardly anybody writes the lifetime first."""
+        """Return the field that adds a breakpoint. The TTL comes first, which almost no other client does, so that
+        Ibidem's own breakpoints are recognized."""
         mark = {"ttl": LONG if long else SHORT, "type": KIND} if hour else {"type": KIND}
         if self.plain:
             return Addition(self.path, [{"type": "text", "text": ..., FIELD: mark}])
@@ -48,6 +50,8 @@ class _Place(NamedTuple):
 
 
 class BlockMarks(Marks):
+    """Cache breakpoints as `cache_control` fields of blocks."""
+
     def in_head(self, head: Mapping[str, Any]) -> list[CacheMark]:
         return [mark for name in ("tools", "system") for mark in _among(head.get(name), (name,), -1)]
 
@@ -75,9 +79,11 @@ class BlockMarks(Marks):
         return [place.marked(_lasts(place.message, long), offer.hour) for place in chosen]
 
     def changed(self, marks: Sequence[CacheMark], long: int) -> list[Addition]:
-        """A client that asks for both lifetimes knows what it wants; one that asks in words unknown here may.
+        """Return changes of TTLs; none if the client uses both TTLs or unknown fields, because it has chosen them
+        itself.
 
-        What is changed is known as ours from then on, as what is added."""
+        A changed breakpoint is recognized as Ibidem's own from then on, like an added one.
+        """
         if not all(mark.known and not mark.ours for mark in marks) or len({mark.long for mark in marks}) > 1:
             return []
         wrong = [mark for mark in marks if mark.long != _lasts(mark.message, long)]
@@ -94,7 +100,7 @@ def _among(blocks: Any, path: Path, message: int) -> Iterator[CacheMark]:
 
 
 def _on_block(block: Any, path: Path, message: int) -> Iterator[CacheMark]:
-    """On it, and on what a result is made of."""
+    """Yield the breakpoints on a block and inside a result."""
     yield from _on(block, path, message)
     inner = block.get("content") if isinstance(block, dict) else None
     if isinstance(inner, list):
@@ -111,7 +117,7 @@ def _on(block: Any, path: Path, message: int) -> list[CacheMark]:
 
 
 def _last_answer(history: Sent) -> int | None:
-    """Of the model, and where it begins: what stands before it was sent with the request before."""
+    """Return the index where the model's last response starts. All messages before it were in the previous request."""
     for index in range(len(history) - 1, max(-1, len(history) - 1 - MAX_STEPS), -1):
         if _role(history[index]) == "assistant":
             while index and _role(history[index - 1]) == "assistant":
@@ -125,14 +131,14 @@ def _role(message: Any) -> str:
 
 
 def _is_agent(head: Mapping[str, Any]) -> bool:
-    """Whether more requests are likely to follow a first one: tools are offered, and none is forced."""
+    """Return True if more requests are likely to follow: tools are offered, and none is forced."""
     choice = head.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     return bool(head.get("tools")) and kind in (None, "auto")
 
 
 def _carrier(history: Sent, end: int) -> _Place | None:
-    """The last block before message `end` that can carry a mark."""
+    """Return the last position before message `end` for a breakpoint."""
     for index in range(end - 1, max(-1, end - 1 - MAX_STEPS), -1):
         message = history[index]
         if _role(message) in SPEAKERS:
@@ -163,7 +169,7 @@ def _last_text(system: Any) -> _Place | None:
 
 
 def _last_tool(head: Mapping[str, Any]) -> _Place | None:
-    """That the model is shown from the start."""
+    """Return the last tool that the model sees from the start."""
     for at, tool in reversed(list(enumerate(_each(head.get("tools"))))):
         if isinstance(tool, dict) and isinstance(tool.get("name"), str) and not tool.get("defer_loading"):
             return _Place(TOOLS, ("tools", at))
@@ -171,7 +177,7 @@ def _last_tool(head: Mapping[str, Any]) -> _Place | None:
 
 
 def _is_long(head: Mapping[str, Any], history: Sent, place: _Place, minimum: int) -> bool:
-    """Whether what stands before a place is enough to be kept, about."""
+    """Return True if the prefix before a position is roughly long enough to be cached."""
     missing = minimum * BYTES_PER_TOKEN
     for size in _sizes(head, history, place.message):
         if missing <= 0:
@@ -181,7 +187,7 @@ def _is_long(head: Mapping[str, Any], history: Sent, place: _Place, minimum: int
 
 
 def _sizes(head: Mapping[str, Any], history: Sent, last: int) -> Iterator[int]:
-    """Bytes of what the prefix is made of, up to a message."""
+    """Yield the sizes in bytes of the prefix's parts, up to a message."""
     yield from map(_size, _each(head.get("tools")))
     if last >= SYSTEM:
         yield from map(_size, _each(head.get("system")))

@@ -1,7 +1,7 @@
-"""codetether-agent's own messages: every content is a list of parts, and a result has a part of its own.
+"""codetether-agent's messages: every content is a list of parts, and results have their own part type.
 
-No provider takes this form. It is what `ibidem.codetether` edits, so there are no rules for it, and nothing that the
-original system does to a history is held back.
+No provider accepts this format. `ibidem.codetether` edits it, so there are no rules for it, and every edit that the
+original system makes is allowed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OWN_KEYS: dict[str, tuple[str | None, str]] = {
 }
 """Part types that prove this format: with the first key, and without the second, which is another format's."""
 _SHARED_KEYS: dict[str, tuple[str | None, str]] = {"image": ("url", "source"), "file": ("path", "file")}
-"""Part types that other formats have too, under another key. They prove nothing, and speak for no other format."""
+"""Part types that other formats also have, with another key. They are no evidence for any format."""
 
 
 class CodetetherEvidence(Evidence):
@@ -49,6 +49,8 @@ class CodetetherEvidence(Evidence):
 
 
 class Codetether(WireFormat):
+    """The format of codetether-agent."""
+
     name = "codetether"
     history_key = "messages"
     answers: Answers = "following"

@@ -1,4 +1,4 @@
-"""What gives a wire format away. Bodies of two providers can look alike; then nothing is guessed."""
+"""Fields that identify a wire format. Bodies of two formats can be equal; then no format is guessed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Evidence:
     fields: frozenset[str] = frozenset()
     """Fields of the request body."""
     items: frozenset[str] = frozenset()
-    """`type` of an item that is no message."""
+    """`type` of an item that is not a message."""
     message_fields: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()
     """`type` of a content block."""
     tool_fields: frozenset[str] = frozenset()
     """Fields of a tool definition."""
     never: frozenset[str] = frozenset()
-    """Fields that no message of this format has."""
+    """Fields that messages of this format never have."""
     roles: frozenset[str] = frozenset()
-    """Weaker than the rest, because formats adopt each other's roles: asked only when nothing else speaks."""
+    """Weaker than the other fields, because formats adopt each other's roles. Only used without other evidence."""
     models: tuple[str, ...] = ()
-    """What names of models begin with. The weakest, because gateways take any model in any format: asked last."""
+    """Prefixes of model names. The weakest evidence, because gateways accept any model in any format. Used last."""
 
     def in_body(self, body: Mapping[str, Any]) -> bool:
         if not self.fields.isdisjoint(body):
@@ -53,8 +53,8 @@ class Evidence:
         return any(isinstance(message, dict) and _hashable(message.get("role")) in self.roles for message in history)
 
     def in_model(self, model: str) -> bool:
-        """The name as its provider calls it, or as a gateway does: behind a provider (`anthropic/claude-…`), a region
-        (`us.anthropic.claude-…`) or a path (`models/gemini-…`)."""
+        """Return True if the model's name fits. Gateways add a provider (`anthropic/claude-…`), a region
+        (`us.anthropic.claude-…`) or a path (`models/gemini-…`) before it."""
         last = model.lower().rpartition("/")[2]
         starts = [last, *(last[at + 1 :] for at, char in enumerate(last) if char in ".:")]
         return any(start.startswith(self.models) for start in starts)

@@ -1,7 +1,7 @@
-"""Gemini generateContent: contents of parts; a turn of n calls is answered by one content of n responses.
+"""Gemini generateContent: contents of parts; n calls are answered by one content with n responses.
 
-Calls often carry no id. They are then named by tool, content and count (`read@4.0`), the same on both sides, because
-the answer must stand in the very next content.
+Calls often have no id. Then tool, content and count give one (`read@4.0`). It is the same on both sides, because the
+response must be in the very next content.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ EVIDENCE = Evidence(
 
 
 class Gemini(WireFormat):
+    """Gemini's generateContent API."""
+
     name = "gemini"
     history_key = "contents"
     answers: Answers = "next"
@@ -57,7 +59,7 @@ class Gemini(WireFormat):
     evidence = EVIDENCE
     marks = Marks()
     parts_key = "parts"
-    single = (str, dict)  # its SDK makes a list of it
+    single = (str, dict)  # its SDK converts these to a list
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -101,7 +103,7 @@ def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
     text = part.get("text")
     if isinstance(text, str):
         if part.get("thought"):
-            # A signed part stays where it is; a mere summary may go.
+            # A signed part must keep its position; an unsigned summary may be removed.
             return Thinking(text, path, signed, removable=not signed)
         return Text(text, (*path, "text"), signed)
     for key in _CALL:
@@ -118,7 +120,7 @@ def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
             given = response.get("response")
             failed = isinstance(given, dict) and "error" in given
             return ToolResult(ident, _segments(given, (*path, key, "response")), path, failed, name, not own)
-    if signed and len(part) == 1:  # how a stream ends
+    if signed and len(part) == 1:  # the end of a stream
         return Opaque("signature", path)
     return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED_KIND), path)
 
@@ -129,7 +131,7 @@ def _numbered(name: str, index: int, count: Counter[str]) -> str:
 
 
 def _segments(response: Any, path: Path) -> tuple[Segment, ...]:
-    """Every string directly in the response object, and the texts of an MCP-shaped `content` list."""
+    """Return every string directly in the response object, and the texts of an MCP `content` list."""
     if not isinstance(response, dict):
         return (Opaque(NO_OBJECT_KIND, path),)
     found: list[Segment] = []

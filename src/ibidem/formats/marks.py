@@ -1,4 +1,4 @@
-"""Cache marks: where a request asks its provider to keep what it was sent, and for how long."""
+"""Cache directives: where a request asks its provider to cache, and with which TTL."""
 
 from __future__ import annotations
 
@@ -9,88 +9,89 @@ from ..model import Path, to_json
 
 
 class CacheMark(NamedTuple):
-    """One that stands in a request."""
+    """A cache breakpoint of a request."""
 
     path: Path
-    """Of the object that carries it, in the body."""
+    """Path of the object that has it, in the body."""
     message: int
-    """Of the message that it is in; -1 for what stands before all messages."""
+    """Index of its message; -1 before all messages."""
     long: bool
+    """True for a TTL of one hour."""
     said: Any = None
-    """What it says about its lifetime; None where it says nothing, which is the shorter one."""
+    """Its TTL as sent; None for the provider's default, which is the shorter one."""
     known: bool = True
-    """All that it says is what we know."""
+    """True if all its fields are known here."""
     ours: bool = False
-    """It was put there by one like us, who has decided for how long: it is left as it is."""
+    """True if Ibidem, possibly another instance, added it and chose its TTL. It is not changed."""
 
 
 class Addition(NamedTuple):
-    """A field that a request gets, or a value that takes the place of another; `...` in it stands for that one."""
+    """A field to add to a request, or a value to replace. `...` in it is a placeholder for the replaced value."""
 
     path: Path
     value: Any
 
 
 class CacheOffer(NamedTuple):
-    """What can be asked of a provider for a model."""
+    """The cache directives that a provider accepts for a model."""
 
     marks: bool = False
-    """Marks are heeded."""
+    """True if it accepts breakpoints."""
     minimum: int = 0
-    """Tokens of the shortest prefix that is kept."""
+    """Tokens of the shortest prefix that it caches."""
     hour: bool = False
-    """A mark may say for how long."""
+    """True if a breakpoint can have a TTL."""
     key: str = ""
-    """The name of the conversation, for a provider that finds its cache by one; else empty."""
+    """Name of the conversation, for a provider that routes by a cache key; else empty."""
 
 
 class Sent(Protocol):
-    """Messages as they are sent, which are looked at only where that is needed."""
+    """Messages as sent, parsed only on access."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
     def size(self, index: int) -> int:
-        """Bytes of one, about, without looking at it."""
+        """Estimate the bytes of a message without parsing it."""
 
 
 class SentValues(tuple[Any, ...]):
-    """Those that are values."""
+    """Messages that are parsed already."""
 
     def size(self, index: int) -> int:
         return len(to_json(self[index]))
 
 
 class Marks:
-    """How one format is told what to keep. This one is never told."""
+    """The cache directives of one format. This base class is for formats without any."""
 
     def in_head(self, head: Mapping[str, Any]) -> list[CacheMark]:
-        """Those before all messages."""
+        """Return the breakpoints before all messages."""
         return []
 
     def in_message(self, index: int, message: Any) -> list[CacheMark]:
-        """Those in one message, as it stands on the wire."""
+        """Return the breakpoints in one message, as sent."""
         return []
 
     def at_end(self, head: Mapping[str, Any], length: int) -> list[CacheMark]:
-        """One beside the messages that counts behind the last of them."""
+        """Return a breakpoint outside the messages that counts after the last one."""
         return []
 
     def found(self, head: Mapping[str, Any], history: Iterable[Any]) -> list[CacheMark]:
-        """All that stand in a request, in the order of the prefix."""
+        """Return all breakpoints of a request, in the order of the prefix."""
         messages = list(history)
         inside = [mark for index, each in enumerate(messages) for mark in self.in_message(index, each)]
         return [*self.in_head(head), *inside, *self.at_end(head, len(messages))]
 
     def asks(self, head: Mapping[str, Any], marks: Sequence[CacheMark]) -> bool:
-        """Whether the client says anything itself about what is to be kept: then nothing is added."""
+        """Return True if the client sends cache directives. Ibidem then adds none."""
         return bool(marks)
 
     def added(self, head: Mapping[str, Any], history: Sent, long: int, offer: CacheOffer) -> list[Addition]:
-        """What a request without any of its own gets. `long`: as `Kept.long`."""
+        """Return the additions for a request without directives. `long`: as `TtlDecision.long`."""
         return []
 
     def changed(self, marks: Sequence[CacheMark], long: int) -> list[Addition]:
-        """Other lifetimes for the marks that stand in a request."""
+        """Return changes of the TTLs of existing breakpoints."""
         return []
 
 
@@ -98,12 +99,12 @@ KEY, RETENTION = "prompt_cache_key", "prompt_cache_retention"
 
 
 class CacheKeys(Marks):
-    """The provider keeps what it is sent by itself, and wants to know which requests belong together."""
+    """Cache keys, for a provider that caches without breakpoints and only groups requests by a key."""
 
     def asks(self, head: Mapping[str, Any], marks: Sequence[CacheMark]) -> bool:
         return head.get(KEY) is not None or head.get(RETENTION) is not None
 
     def added(self, head: Mapping[str, Any], history: Sent, long: int, offer: CacheOffer) -> list[Addition]:
-        """Never for how long: the field for that is deprecated, a day is what older models keep by themselves, and for
-        organisations that agreed on no retention nobody may ask for more."""
+        """Return the cache key, and never a retention time. That field is deprecated, older models cache for a day
+        without it, and organizations without data retention must not request more."""
         return [Addition((KEY,), offer.key)] if offer.key else []

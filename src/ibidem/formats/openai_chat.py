@@ -36,6 +36,8 @@ EVIDENCE = Evidence(
 
 
 class OpenAIChat(WireFormat):
+    """OpenAI's Chat Completions API."""
+
     name = "openai-chat"
     history_key = "messages"
     answers: Answers = "following"
@@ -90,7 +92,7 @@ def _call(call: Any, path: Path) -> Part:
     for kind, field in (("function", "arguments"), ("custom", "input")):
         body = call.get(kind)
         if isinstance(body, dict):
-            # Gemini's compatible endpoint signs the call it made: the arguments are part of what it signed.
+            # Gemini's compatible endpoint signs its calls, and the signature covers the arguments.
             bound = bool(call.get("extra_content"))
             name, given = string(body.get("name")), body.get(field)
             return ToolCall(string(call.get("id")), name, given, path, (*path, kind, field), bound)

@@ -1,6 +1,6 @@
-"""OpenAI Responses: a flat list of items; calls and outputs meet by `call_id`, reasoning belongs to what follows it.
+"""OpenAI Responses: a flat list of items. `call_id` links calls and outputs; reasoning belongs to the items after it.
 
-Each item is one message here, so positions are the wire's own.
+Each item is one message here, so positions are the same as in the request.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ EVIDENCE = Evidence(
 )
 
 EMPTY_SEAL = 867
-"""Characters of encrypted content with nothing in it: 650 bytes in base64, as Codex reckons
+"""Characters of encrypted content without text: 650 bytes in base64, as Codex estimates
 (codex-rs/core/src/context_manager/history.rs, `estimate_reasoning_length`)."""
 
 
 class OpenAIResponses(WireFormat):
+    """OpenAI's Responses API."""
+
     name = "openai-responses"
     history_key = "input"
     answers: Answers = "later"
@@ -95,7 +97,7 @@ class OpenAIResponses(WireFormat):
         return bool(head.get("previous_response_id") or head.get("conversation") or head.get("prompt"))
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        goes_on = head.get("previous_response_id") or head.get("conversation")  # results that are not here count too
+        goes_on = head.get("previous_response_id") or head.get("conversation")  # its stored results count too
         return head.get("truncation") == "auto" or bool(goes_on)
 
     def manages_context(self, head: Mapping[str, Any]) -> bool:
@@ -122,7 +124,7 @@ class OpenAIResponses(WireFormat):
 def _call(kind: str, wire: dict[str, Any]) -> Part:
     name_field, input_field = CALLS[kind]
     name = string(wire.get(name_field)) if name_field else kind.removesuffix("_call")
-    # Only plain calls carry arguments a strategy may name; an action of a built-in tool is a typed object.
+    # Strategies may only edit arguments of plain calls. An action of a built-in tool is a typed object.
     return ToolCall(string(wire.get("call_id")), name, wire.get(input_field), (), (input_field,), bound=not name_field)
 
 

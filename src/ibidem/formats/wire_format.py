@@ -20,7 +20,7 @@ class WireFormat:
     reasoning_key = ""
     takes_prompt = False
     single: tuple[type, ...] = ()
-    """Types that may be sent in place of the list of messages."""
+    """Types that a client may send instead of a list of messages."""
     parts_key = "content"
     """Field of a message that holds its parts."""
 
@@ -46,7 +46,7 @@ class WireFormat:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        """Return the names of the tools, in every format's way of declaring them: gateways mix these."""
+        """Return the names of the tools, as declared in any format, because gateways mix formats."""
         given = head.get("tools")
         names: list[str] = []
         for tool in given if isinstance(given, list) else ():
@@ -57,7 +57,8 @@ class WireFormat:
         return names
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        """Return True if a cache breakpoint has this TTL. Gateways to Anthropic accept these in other formats too."""
+        """Return True if a cache breakpoint has this TTL. Gateways to Anthropic accept breakpoints in other formats
+        too."""
         places = [head.get("system"), head.get("cache_control"), [message.wire for message in recent]]
         return '"ttl":"1h"' in to_json(places)
 

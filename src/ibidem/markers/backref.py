@@ -1,15 +1,15 @@
 """The markers of Ibidem's own profiles: wording, grammar and parser.
 
-A marker is one line. It says that what is left out is unchanged, and where it stands: in which result (or argument of a
-call), counted from the start of the request, and in which of its lines. The tool and its main argument are named beside
-the number, for the model; only the number counts for the parser. The markers of a part stay or go together, so those
-below the first are short, and one that means the same source as the marker above it does not name it again. What stands
-further up in the part itself is `above`.
+A marker is one line. It states that the removed text is unchanged, and where the same text is: in which result (or
+argument of a call), counted from the start of the request, and in which of its lines. The tool and its main argument
+are next to the number, for the model; the parser only uses the number. The markers of a part are kept or removed
+together, so those below the first are short, and one with the same source as the marker above it does not repeat the
+source. Text earlier in the same part is `above`.
 
-The tag comes from the user's first words: a file that was written without them contains it by chance alone. Who knows
-them knows the tag, so nothing rests on it. The first marker of a part also carries six digits of the digest of the
-part's original: `expand` accepts what it restored only if these agree, so a line that only looks like a marker is
-left alone.
+The tag comes from the user's first words, so a file that was written without them contains it only by chance. Anyone
+who knows the words can compute the tag, so no guarantee depends on it. The first marker of a part also has six digits
+of the digest of the part's original. `expand` accepts a restored text only if these agree, so a line that only looks
+like a marker is left unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FIELDS = ("unit", "first", "last", "own", "own_last", "above", "kind", "number"
 
 
 class Source(NamedTuple):
-    """A text the model can see: a result, or a string argument of a call, by its place in the request."""
+    """A text that the model can see: a result, or a string argument of a call, by its number in the request."""
 
     kind: str
     number: int
@@ -61,33 +61,33 @@ class Source(NamedTuple):
 
 
 ABOVE = Source("above", 0)
-"""The text that the marker stands in: lines of it as they are sent, all of them above the marker."""
+"""The text that contains the marker. Its lines count as they are sent, and all of them are above the marker."""
 
 
 class Marker(NamedTuple):
-    """The first of a part has a digest and says all; those below it are shorter."""
+    """One marker. The first of a part has a digest and names its source in full; those below are shorter."""
 
     tag: str
     digest: str = ""
-    """Of the part's original text, on the first marker of a part only."""
+    """Digest of the part's original text; only on the first marker of a part."""
     flags: str = ""
-    """Shapes that were folded, and what else unfolding the part needs."""
+    """Letters of the layout codecs that were used, and of what else decoding the part needs."""
     source: Source | None = None
-    """None: nothing is left out, the part is only folded."""
+    """None if the part was only encoded with a shorter layout."""
     unit: str = ""
-    """Empty: the whole of the source."""
+    """`line`, `row` or `item`; empty for the whole source."""
     first: int = 0
     last: int = 0
     own: int | None = None
-    """The number of the first line left out, in a part with numbered lines."""
+    """Number of the first removed line, in a part with numbered lines."""
     label: str = ""
     but: bool = False
-    """The source, except for the lines below the marker."""
+    """True if the lines below the marker differ from the source."""
     explains: bool = False
     leans: bool = False
-    """Its source is that of the marker before it in the part, and is not named again."""
+    """True if the source is that of the marker before it in the part, and is not repeated."""
     view: str = ""
-    """What is seen of the source: its lines without their signs, see `patches`; empty for the lines as they are."""
+    """A view of the source, such as its lines without their signs (see `patches`); empty for the lines unchanged."""
 
     def __str__(self) -> str:
         if not self.digest:
@@ -99,7 +99,7 @@ class Marker(NamedTuple):
 
     @property
     def _in_place(self) -> bool:
-        """The lines have the same numbers there as here, which are said once."""
+        """True if the lines have the same numbers here and in the source, so that one number is enough."""
         return self.unit == "line" and self.own == self.first and not self.view and self.source != ABOVE
 
     @property
@@ -142,7 +142,8 @@ def _range(first: int, last: int) -> str:
 
 
 def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
-    """The marker that a line is, if it is one of this conversation; `before` is the one above it in the part."""
+    """Parse a line as a marker of this conversation; None if it is not one. `before` is the marker above it in the
+    part."""
     heads = line.startswith(".", len(opening(tag)))
     match = (_FIRST if heads else _NEXT).fullmatch(line)
     if match is None or match["tag"] != tag:
@@ -157,7 +158,7 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
         source = before.source if before is not None and before.unit and before.source != ABOVE else None
     if not digest and source is None:
         return None
-    if own and not unit:  # numbers that are said once
+    if own and not unit:  # one number for both sides
         unit, first, last = "line", own, own_last
     marker = Marker(
         tag,
@@ -178,27 +179,28 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
 
 
 def which(label: str, nth: int) -> str:
-    """`2nd Read(src/app.py)`: which of the calls with this label, counted from the start, so that it stays true."""
+    """Return `2nd Read(src/app.py)`: the number among calls with this label. Counted from the start, so it never
+    changes."""
     ending = "th" if nth % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(nth % 10, "th")
     return f"{nth}{ending} {label}"
 
 
 @lru_cache(maxsize=4)
 def opening(tag: str) -> str:
-    """How every marker of the conversation begins; a text with this in it is left alone."""
+    """Return the start of every marker of the conversation. A text that contains it is not rewritten."""
     return f"[ibidem {tag}"
 
 
 def tag_of(words: str) -> str:
-    """Three digits (one token) from what the user said first."""
+    """Return three digits (one token) from the user's first words."""
     return f"{_number(words) % 1000:03d}"
 
 
 @lru_cache(maxsize=2)
 def digest_of(text: str) -> str:
-    """Six digits, two tokens: one in a million texts would pass for another.
+    """Return six digits (two tokens) of a text's digest. One in a million other texts has the same.
 
-    A text that is referred to is asked for its digest several times over.
+    Cached, because the digest of a text with references is requested several times.
     """
     return f"{_number(text) % 1_000_000:06d}"
 

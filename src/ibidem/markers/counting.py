@@ -1,8 +1,8 @@
-"""Lines that count up by one, told apart from their numbers without looking for each of them.
+"""Lines whose numbers count up by one, split without searching for each number.
 
-Most texts with line numbers are a piece of a file: a line or two without, then every number, maybe some lines without.
-Such a text is told apart by the numbers that must stand there. All others are left to `line_numbers.numbered`, which
-finds the same in them, line by line.
+Most texts with line numbers are a piece of a file: a line or two without a number, then consecutive numbers, maybe some
+lines without. Such a text can be split by the numbers that must be there. All others are left to
+`line_numbers.split_numbered_lines`, which gives the same result line by line.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple, overload
 from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_of
 
 MAX_HEAD = 8
-"""Lines without a number before the first that has one."""
+"""Maximum number of lines before the first numbered one."""
 MIN_COUNTED = 3
 TABLE_NUMBERS = 1 << 14
-"""Numbers that are kept as they are written, in the usual ways: a text can have any."""
+"""Formatted numbers that are cached per style. Most texts reuse them."""
 FIRST_LINES = 256
-"""Lines that are looked at first, then twice as many, and so on: numbers may be padded to far more than a line has."""
+"""Lines of the first step. Each step doubles, because padding may be far longer than a line and steps bound it."""
 
 _TABLES: dict[tuple[NumberStyle, str], list[str]] = {}
 
 
 def written(style: NumberStyle, padding: str, first: int, count: int) -> list[str]:
-    """Numbers as they stand before their lines, padded to what `NumberStyle.padding` says."""
+    """Return formatted numbers, padded as `NumberStyle.padding` says."""
     width, fill = int(padding), "0" if padding[0] == "0" else " "
     before, after, last = style.before, style.after, first + count
     if last > TABLE_NUMBERS or padding not in (style.padding, "0"):
@@ -37,14 +37,14 @@ def written(style: NumberStyle, padding: str, first: int, count: int) -> list[st
 
 
 def counted_up(first: int, bodies: Sequence[str]) -> str:
-    """The text of lines with numbers before a tab, counted from the first."""
+    """Return the text of lines with consecutive numbers before a tab, starting with `first`."""
     whole = ["", "", "\n"] * len(bodies)
     whole[0::3], whole[1::3] = written(TABBED, "0", first, len(bodies)), bodies
     return "".join(whole[:-1])
 
 
 def padding_of(number: str) -> str:
-    """What a number with something behind it is padded to, see `NumberStyle.padding`."""
+    """Return the padding of a number as written; see `NumberStyle.padding`."""
     width = len(number) - len(number.lstrip(" ").lstrip("0123456789"))
     if number[0] == " ":
         return str(width)
@@ -52,26 +52,26 @@ def padding_of(number: str) -> str:
 
 
 class CountingLines(NamedTuple):
-    """Lines of which those from one on count up by one, and no other has a number."""
+    """Lines of which one range has consecutive numbers, and no other line has a number."""
 
     style: NumberStyle
     padding: str
     head: int
-    """Lines before the first that has a number."""
+    """Number of lines before the first numbered one."""
     first: int
-    """That number."""
+    """The first number."""
     bodies: list[str]
-    """The lines that have one, without it."""
+    """The numbered lines, without their numbers."""
 
     @property
     def padded(self) -> int:
-        """Numbers that have a blank before them."""
+        """Count of numbers with a blank before them."""
         if self.padding[0] == "0":
             return 0
         return max(0, min(int("1" + "0" * (int(self.padding) - 1)) - self.first, len(self.bodies)))
 
     def apart(self, lines: Sequence[str]) -> NumberedLines:
-        """All of the lines, which these were found in."""
+        """Return all of `lines`, in which these were found, with their numbers split off."""
         numbers: list[int | None] = [*range(self.first, self.first + len(self.bodies))]
         end = self.head + len(self.bodies)
         edges = [self.head] if self.head else []
@@ -84,7 +84,7 @@ class CountingLines(NamedTuple):
 
 
 def counting(lines: Sequence[str]) -> CountingLines | None:
-    """Lines that count up by one, in the style that most lines have; None if that takes a closer look."""
+    """Return lines that count up by one, in the most frequent style; None if a line-by-line check is needed."""
     start = first_numbered(lines[:MAX_HEAD])
     found = counted(lines, start[1]) if start is not None else None
     if start is None or found is None:
@@ -95,7 +95,7 @@ def counting(lines: Sequence[str]) -> CountingLines | None:
 
 
 def counted(lines: Sequence[str], style: NumberStyle) -> CountingLines | None:
-    """None for lines that do not count up by one, or not from the first few on."""
+    """Return the lines split in this style; None if they do not count up by one from the first few on."""
     starts = [style.number.match(line) for line in lines[:MAX_HEAD]]
     head = next((at for at, start in enumerate(starts) if start is not None), len(lines))
     found = starts[head] if head < len(lines) else None
@@ -117,7 +117,7 @@ def counted(lines: Sequence[str], style: NumberStyle) -> CountingLines | None:
 
 
 def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) -> list[str]:
-    """Lines without their numbers, as long as these count up."""
+    """Return lines without their numbers, up to the first line that does not count up."""
     bodies: list[str] = []
     size = FIRST_LINES
     while len(bodies) < len(lines):
@@ -125,7 +125,7 @@ def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) 
         some = lines[done : done + size] if done or size < len(lines) else lines
         numbers = written(style, padding, first + done, len(some))
         rests = [*map(str.removeprefix, some, numbers)]
-        unlike = [*map(eq, rests, some)]  # a line that did not begin so is as it was
+        unlike = [*map(eq, rests, some)]  # a line without the expected number is unchanged
         if True in unlike:
             return bodies + rests[: unlike.index(True)]
         bodies = bodies + rests if done else rests
@@ -134,9 +134,9 @@ def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) 
 
 
 class TabbedUnits(Sequence[str]):
-    """Lines with their numbers before a tab, written when they are asked for: most are asked for all or not at all.
+    """Lines with their numbers before a tab, formatted on access. Most are read completely or not at all.
 
-    Those that have a number count up by one, as `CountingLines` do.
+    Those with a number count up by one, as in `SequentialLines`.
     """
 
     def __init__(self, apart: NumberedLines) -> None:

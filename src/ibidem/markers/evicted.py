@@ -1,12 +1,12 @@
-"""The markers of what was let go: their wording, and how they are found again.
+"""The markers of evicted text: their wording, and how they are parsed.
 
     [ibidem 123 3f9a1c0b77de: 340 lines left out, the file was changed later]
 
-It stands where the text stood, so the call that it answers, or the name of the argument that it is, says what the text
-was. The twelve digits are the reference under which the store keeps the original; they come from its content, so that
-nothing else can be brought back by them. Where lines stay because something below refers to them, the others go in
-several stretches, and only the first marker carries the reference. Each says how many lines it stands for, so that the
-lines that stay keep their places.
+A marker replaces the text at its position, so the call that it answers, or the name of the argument that it is, says
+what the text was. The twelve digits are the reference under which the store has the original. They come from its
+content, so no other text can be fetched by them. If lines must stay because a text below refers to them, the rest is
+removed in several ranges, and only the first marker has the reference. Each marker has its number of removed lines, so
+that the positions of the other lines do not change.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ _EVICTED = re.compile(
 )
 
 MIN_GAP_LINES = 3
-"""Lines between others that stay: fewer are not worth a marker."""
+"""Ranges of fewer lines than this between remaining lines are not worth a marker."""
 
 
 class EvictedMarker(NamedTuple):
+    """A marker in place of evicted lines."""
+
     tag: str
     ref: str
-    """Empty on all but the first marker of a text."""
+    """Reference in the store; empty on all but the first marker of a text."""
     lines: int
     why: str = ""
     way: str = ""
-    """The tool that brings it back, where the request offers one."""
+    """The tool that returns the original, if the request offers one."""
 
     def __str__(self) -> str:
         ref = f" {self.ref}" if self.ref else ""
@@ -45,24 +47,24 @@ class EvictedMarker(NamedTuple):
 
 
 def gone_lines(line: str, tag: str) -> int:
-    """How many lines a line stands for, if it is such a marker of this conversation; else 0."""
+    """Return how many lines a marker line of this conversation replaces; 0 for other lines."""
     found = _EVICTED.fullmatch(line) if line.startswith(opening(tag)) else None
     return int(found["lines"]) if found and found["tag"] == tag else 0
 
 
 class Stub(NamedTuple):
-    """A text that has the form of one of which lines were let go."""
+    """A text from which lines may have been evicted, by its form."""
 
     ref: str
     gaps: tuple[tuple[int, int], ...]
-    """Lines of it that stand for others, and for how many each."""
+    """Positions of its markers, and how many lines each replaces."""
 
 
 def stub(text: str, tag: str) -> Stub | None:
-    """None for a text that we cannot have left, such as one that quotes a marker.
+    """Parse a stub; None for a text that Ibidem cannot have written, such as one that quotes a marker.
 
-    What is let go had no marker in it. So all that begins like one is one of this kind, on a line of its own, and the
-    first alone has a reference.
+    An evicted text contains no marker. So in a stub, each occurrence of the marker's start is a whole marker line, and
+    only the first has a reference.
     """
     start = opening(tag)
     if start not in text:
@@ -78,13 +80,13 @@ def stub(text: str, tag: str) -> Stub | None:
 
 
 def refs_in(text: str, tag: str) -> list[str]:
-    """The reference of what was let go of a text, if something was."""
+    """Return the reference of the original if the text is a stub."""
     found = stub(text, tag)
     return [] if found is None else [found.ref]
 
 
 def stands_for(text: str, original: str, tag: str) -> bool:
-    """Whether a text is what was left of an original: some of its lines in their places, and markers for the rest."""
+    """Return True if a text has lines of the original at their positions, and markers for the other lines."""
     lines, at = original.split("\n"), 0
     for line in text.split("\n"):
         gone = gone_lines(line, tag)
@@ -97,9 +99,9 @@ def stands_for(text: str, original: str, tag: str) -> bool:
 def thinned(
     lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: EvictedMarker, go: Collection[int] = ()
 ) -> str:
-    """Lines of which only these stretches (first, and last not included) stay, in their places.
+    """Return the lines with markers in place of all lines outside the ranges `stay` (first, end).
 
-    A few lines between two stretches stay with them, unless they are to `go` in any case.
+    A few lines between two ranges stay too, unless one of them is in `go`.
     """
     kept: list[str] = []
     done = 0
@@ -116,7 +118,7 @@ def thinned(
 
 
 def merged(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, without overlap."""
+    """Merge overlapping ranges; the result is sorted."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(stretches):
         if found and first <= found[-1][1]:

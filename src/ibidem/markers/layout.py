@@ -1,10 +1,9 @@
-"""A text as it is sent, taken apart into the units that references count in.
+"""A sent text, split into the units that references count.
 
-Everything here is a function of the sent text alone, so whoever reads the request later, to expand it or to compact it
-further, counts the same.
+Everything here depends only on the sent text, so `expand` and a later `compact` count the same units.
 
-A text with markers may be anybody's: a tool can print what it likes. So it is taken apart only if every marker in it
-stands where one of ours would (`marked`), and a line that stands for many is one unit, however many it claims.
+A text with markers may come from any source: a tool can print any text. So it is split only if every marker in it is
+where Ibidem would put one (`parse_marked`), and a marker is one unit, however many lines it claims.
 """
 
 from __future__ import annotations
@@ -24,33 +23,36 @@ from .line_numbers import NumberedLines, numbered, style_of
 from .patches import viewed
 
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
-"""How a text of one line is parted; the letter stands among the flags of its marker."""
+"""Separators of the units in a text of one line, by their letter in the marker's flags."""
 
 MARKER_UNIT = "\x00"
-"""Stands where a marker stands: equal to no line that could be meant."""
+"""Placeholder for a marker. Never equal to a line that could be referred to."""
 
 EVICTED_UNIT = "\x00\x00"
-"""Stands for lines that were let go: equal to no line that could be meant."""
+"""Placeholder for evicted lines. Never equal to a line that could be referred to."""
 
 
 class Layout(NamedTuple):
+    """The units of one text, with their numbers."""
+
     units: Sequence[str]
-    """Lines, or pieces of a single line; MARKER_UNIT where a marker stands."""
+    """Lines, or items of a single line; MARKER_UNIT for a marker."""
     bodies: Sequence[str]
-    """What is compared: units without their line numbers."""
+    """Units without their line numbers, for comparison."""
     numbers: Sequence[int | None] | None
-    """Line numbers, where the text has them."""
+    """Line numbers, if the text has them."""
     mark: str
-    """Letter of how the numbers are written, see `line_numbers.STYLES`."""
+    """Letter of the line number style, see `line_numbers.STYLES`."""
     comma: str
-    """Letter of what parts the units, see ITEM_SEPARATORS; empty for lines."""
+    """Letter of the item separator, see ITEM_SEPARATORS; empty for lines."""
     holes: bool
+    """True if a unit is a placeholder, so that the text is incomplete."""
     marked: bool = False
-    """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
+    """True if the text contains the start of a marker. Otherwise the joined units are the text itself."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Units that stand for lines which were let go, and how many lines each: the others keep their places."""
+    """Placeholders of evicted lines, and how many lines each replaces. Positions of other lines do not change."""
     edges: Sequence[int] = ()
-    """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
+    """Positions where a range of consecutive numbers, or of lines without numbers, starts; empty without numbers."""
 
     @property
     def joint(self) -> str:
@@ -61,7 +63,7 @@ class Layout(NamedTuple):
         return "item" if self.comma else "line"
 
     def unit_at(self, place: int) -> int:
-        """Which unit stands at a place, counted with what was let go; -1 for what was."""
+        """Return the unit at a position that also counts evicted lines; -1 for an evicted line."""
         if not self.gaps:
             return place
         before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
@@ -75,26 +77,26 @@ class Layout(NamedTuple):
 
 
 OPAQUE_LAYOUT = Layout((), (), None, "", "", True, True)
-"""Of a text whose markers are not ours: nothing in it can be pointed at."""
+"""Layout of a text whose markers are not ours. References cannot point into it."""
 
 
 def lay_out(text: str, tag: str) -> Layout:
-    """The layout of a sent text; its own marker, if it has one, says how it was folded."""
+    """Return the layout of a sent text. A marker for the whole text states how it was encoded."""
     if backref.opening(tag) not in text:
         return _parted(text.split("\n"))
-    # What begins like a marker is not believed by its looks: either all of them stand where ours would, or the text is
-    # a stub of what was let go, or it is somebody's quotation, and then nothing in it can be pointed at.
+    # The start of a marker does not prove that it is ours. Either all of them are where ours would be, or the text is
+    # a stub of an evicted text, or it is a quotation. References cannot point into a quotation.
     form = marked(text, tag)
     if form is None:
         return _with_gaps(text, tag)
     lines, markers = form.lines, form.markers
     last = markers.get(len(lines) - 1)
     if len(lines) > 1 and last is not None and last.source is None:
-        del lines[-1], markers[len(lines)]  # it says how the text was folded, and hides nothing
-    # Line numbers that were thinned out are put back first, or lines would be compared with their tabs and no number.
+        del lines[-1], markers[len(lines)]  # it only states how the text was encoded
+    # Restore omitted line numbers first, or lines would be compared with their tabs and without numbers.
     flags = form.head.flags
     lines = thicken(lines) if SPARSE_FLAG in flags else lines
-    # A marker is one unit, however many lines it stands for: so a claim in it cannot move what stands below.
+    # A marker is one unit, however many lines it claims. So a false claim cannot move the units below.
     for place in markers:
         lines[place] = MARKER_UNIT
     return _parted(lines, flags, bool(markers), True)
@@ -110,7 +112,7 @@ def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool
 
 
 def _with_gaps(text: str, tag: str) -> Layout:
-    """Of a text of which lines were let go, one unit for each marker; OPAQUE_LAYOUT if it is none."""
+    """Return the layout of a stub, one unit for each marker; OPAQUE_LAYOUT for other texts."""
     found = evicted.stub(text, tag)
     if found is None:
         return OPAQUE_LAYOUT
@@ -121,20 +123,20 @@ def _with_gaps(text: str, tag: str) -> Layout:
 
 
 class Marked(NamedTuple):
-    """A text in which every marker stands where one of ours would."""
+    """A text in which every marker is where Ibidem would put one."""
 
     lines: list[str]
     markers: dict[int, Marker]
-    """The marker that a line is, by its place."""
+    """Markers by line."""
     head: Marker
-    """The first: it has the digest, and says how the text was folded."""
+    """The first marker. It has the digest, and states how the text was encoded."""
 
 
 def marked(text: str, tag: str) -> Marked | None:
-    """A text that has the form of a part with references; None for any other, such as one that quotes a marker.
+    """Parse a part with references; None for any other text, such as one that quotes a marker.
 
-    What is rewritten had no marker in it. So all that begins like one is one, on a line of its own, and only the first
-    has a digest.
+    A rewritten text contained no marker before. So each occurrence of a marker's start is a whole marker line, and only
+    the first has a digest.
     """
     lines = text.split("\n")
     markers = parsed(text, lines, tag)
@@ -147,18 +149,18 @@ def marked(text: str, tag: str) -> Marked | None:
 
 
 def unambiguous(flags: str) -> bool:
-    """Whether no letter stands twice among the flags of a marker."""
+    """Return True if each letter occurs once among a marker's flags."""
     letters = [letter for letter in flags if letter.isalpha()]
     return len(set(letters)) == len(letters)
 
 
 SPARSE_FLAG = "s"
-"""Among the flags: of consecutive line numbers only every tenth is written."""
+"""Flag: of consecutive line numbers, only every tenth is written."""
 _DENSE = re.compile(r"(\d{1,9})(?=\t)")
 
 
 def thin(sent: str, tag: str) -> str | None:
-    """A sent text with most of its consecutive line numbers left out; None if it has no marker to say so."""
+    """Remove most consecutive line numbers from a sent text; None if it has no marker to record that."""
     lines = sent.split("\n")
     markers = parsed(sent, lines, tag)
     head = next((at for at, marker in markers.items() if marker.digest), None)
@@ -176,7 +178,7 @@ def thin(sent: str, tag: str) -> str | None:
 
 
 def thicken(lines: list[str]) -> list[str]:
-    """The numbers put back: a line that starts with a tab goes on counting."""
+    """Restore omitted line numbers. A line that starts with a tab has the next number."""
     dense: list[str] = []
     last: int | None = None
     for line in lines:
@@ -191,7 +193,7 @@ def thicken(lines: list[str]) -> list[str]:
 
 
 def parsed(text: str, lines: list[str], tag: str) -> dict[int, Marker]:
-    """The lines of a part that are markers, by their place: what one says may rest on the one above it."""
+    """Return the markers of a part by line. A short one depends on the marker above it."""
     found: dict[int, Marker] = {}
     before: Marker | None = None
     line = done = 0
@@ -205,7 +207,7 @@ def parsed(text: str, lines: list[str], tag: str) -> dict[int, Marker]:
 
 
 def _starts(text: str, opening: str) -> Iterator[int]:
-    """Where lines begin that begin with this."""
+    """Yield the offsets of lines that start with `opening`."""
     if text.startswith(opening):
         yield 0
     at = text.find("\n" + opening) + 1
@@ -215,6 +217,7 @@ def _starts(text: str, opening: str) -> Iterator[int]:
 
 
 def comma_of(text: str, flags: str = "") -> str:
+    """Return the letter of the item separator, from the flags or the text; empty for lines."""
     for letter in ITEM_SEPARATORS:
         if letter in flags:
             return letter
@@ -224,7 +227,7 @@ def comma_of(text: str, flags: str = "") -> str:
 
 
 def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
-    """Lines, with their numbers told apart if they have any."""
+    """Return the layout of lines, with their numbers split off if they have any."""
     gone = lines.count(EVICTED_UNIT)
     counts = counting(lines)
     if counts is not None:
@@ -238,7 +241,7 @@ def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> L
 def numbered_layout(
     lines: Sequence[str], found: NumberedLines | None, holes: bool = False, marked: bool = False
 ) -> Layout:
-    """Of lines whose numbers were told apart, if they have any."""
+    """Return the layout of lines whose numbers were split off, if they have any."""
     if found is None:
         return Layout(lines, lines, None, "", "", holes, marked)
     return Layout(lines, found.bodies, found.numbers, found.style.letter, "", holes, marked, edges=found.edges)
@@ -246,13 +249,13 @@ def numbered_layout(
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Where the numbers of a text's lines stand: stretches of (position, number), and whether a number occurs once."""
+    """Positions of a text's line numbers, as ranges of (position, number), and whether each number occurs once."""
 
     starts: tuple[int, ...]
     firsts: tuple[int | None, ...]
     unique: bool
     by_number: tuple[tuple[int, int, int], ...]
-    """Number, position and length of each stretch that has numbers, in the order of the numbers."""
+    """Number, position and length of each numbered range, sorted by number."""
 
     @classmethod
     def of(cls, layout: Layout) -> Numbering | None:
@@ -266,7 +269,7 @@ class Numbering:
         return cls(starts, firsts, _once_each(by_number), tuple(by_number))
 
     def address(self, first: int, last: int) -> tuple[str, int]:
-        """What to call a range of lines: by the numbers they show, or by where they stand (`row`)."""
+        """Return how to name a range of lines: by their visible numbers (`line`) or by position (`row`)."""
         at = bisect_right(self.starts, first) - 1
         shown = self.firsts[at]
         whole = at + 1 == len(self.starts) or last < self.starts[at + 1]
@@ -275,7 +278,7 @@ class Numbering:
         return "row", first + 1
 
     def position(self, unit: str, first: int) -> int:
-        """Where the line called that stands; -1 if there is none."""
+        """Return the position of the line with this name; -1 without one."""
         if unit == "row":
             return first - 1
         at = bisect_right(self.by_number, (first, len(self.starts) + self.starts[-1])) - 1
@@ -286,18 +289,18 @@ class Numbering:
 
 
 def _once_each(stretches: list[tuple[int, int, int]]) -> bool:
-    """Whether no number occurs in two of the stretches, which are in the order of their first."""
+    """Return True if no number occurs in two of the ranges, which are sorted by their first number."""
     return all(first + length <= after for (first, _, length), (after, _, _) in pairwise(stretches))
 
 
 def placed(numbering: Numbering | None, marker: Marker) -> int:
-    """Where the first unit that a marker points at stands in a text that is numbered like that; -1 if nowhere."""
+    """Return the position of the first unit that a marker points at, in a text with this numbering; -1 without one."""
     return marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A text the model can see, ready to be pointed at; taken apart when a part of it is."""
+    """A text that the model can see. Split into units when a reference needs a part of it."""
 
     sent: str
     tag: str
@@ -315,24 +318,24 @@ class Shown:
         return Numbering.of(self.layout)
 
     def whole(self) -> str | None:
-        """All of it, without the marker that says how it was folded; None if it is not there in full."""
+        """Return the complete text, without the marker that only states how it was encoded; None if text is missing."""
         if backref.opening(self.tag) not in self.sent:
             return self.sent
         return None if self.layout.holes else self.layout.joint.join(self.layout.units)
 
     @property
     def comma(self) -> str:
-        """Letter of what parts its units; empty for lines."""
+        """Letter of the item separator; empty for lines."""
         return self.layout.comma
 
     def position(self, marker: Marker) -> int:
-        """The first unit that a marker points at; -1 if there is none."""
+        """Return the first unit that a marker points at; -1 without one."""
         found = placed(self.numbering, marker)
         shown = self.numbering is not None and marker.unit != "row"
         return found if shown else self.layout.unit_at(found)
 
     def bodies(self, marker: Marker) -> Sequence[str] | None:
-        """The units that a marker points at; None if they are not there in full."""
+        """Return the units that a marker points at; None if they are not complete."""
         first = self.position(marker)
         last = first + marker.last - marker.first
         if first < 0 or last < first or last >= len(self.layout.bodies):
@@ -343,6 +346,6 @@ class Shown:
         return viewed(found, marker.view)
 
     def lines_at(self, marker: Marker) -> str | None:
-        """The units that a marker points at, a line each; None if they are not there in full."""
+        """Return the units that a marker points at, one per line; None if they are not complete."""
         found = self.bodies(marker)
         return None if found is None else "\n".join(found)

@@ -1,8 +1,8 @@
-"""How clients write line numbers: one row for each way, and which of them a text shows.
+"""How clients write line numbers: one row per style, and how to detect the style of a text.
 
-A number that stands before a line says nothing about the line. So texts are compared without their numbers, and a file
-that was read in one client's layout is found in every other. Adding a layout: a row below, with the client and the
-version that it was seen in.
+The number before a line is not part of its content. So texts are compared without their numbers, and a file that was
+read in one client's style is found in every other. To add a style, add a row below, with the client and the version
+that uses it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operator import lt
 from typing import NamedTuple
 
 PROBED_LINES = 60
-"""Lines looked at to see whether a text has numbers."""
+"""Lines that are checked to see whether a text has numbers."""
 MAX_DIGITS = 9
 MIN_COUNTING = 3
-"""Numbers from which they can be seen to go up."""
+"""Smallest count of numbers that shows whether they go up."""
 
 
 @dataclass(frozen=True)
@@ -28,30 +28,31 @@ class NumberStyle:
     """`before`, the number, `after`, and the line itself."""
 
     letter: str
-    """How a marker says that numbers of this style were folded."""
+    """Letter for numbers of this style in a marker."""
     before: str
     after: str
     padding: str
-    """What the number is usually padded to, as in `%05d`: `6` with blanks, `05` with zeros, `0` not at all."""
+    """Usual padding of the number, as in `%05d`: `6` with blanks, `05` with zeros, `0` none."""
     seen_in: str
-    """Clients, with the version, or the commit and the file that writes it."""
+    """Clients that use the style, with the version, or the commit and the file that writes it."""
     sure: bool = False
-    """Nothing else looks like that. All others count only where most of the numbers go up: times of day have colons,
-    and a list has numbers with dots."""
+    """True if no other text looks like this style. Other styles only count if most numbers go up: times of day have
+    colons, and lists have numbers with dots."""
 
     @cached_property
     def number(self) -> re.Pattern[str]:
-        """A line that begins with a number; of any length, to see that it is too long to be one."""
+        """Pattern of a line that starts with a number. Any number of digits matches, so that too long ones can be
+        rejected."""
         return re.compile(rf"{self._begins}([0-9]++){re.escape(self.after)}")
 
     @cached_property
     def any_length(self) -> re.Pattern[str]:
-        """Such a number anywhere in a text that has a line break before every line."""
+        """Pattern of such a number anywhere in a text with a line break before every line."""
         return re.compile(rf"\n{self._begins}([0-9]++){re.escape(self.after)}")
 
     @cached_property
     def in_text(self) -> re.Pattern[str]:
-        """As `any_length`, without the zeros that a number is padded with, and short enough to be one."""
+        """As `any_length_pattern`, without padding zeros, and with at most nine digits."""
         return re.compile(rf"\n{self._begins}0{{0,8}}([0-9]{{1,9}}+){re.escape(self.after)}")
 
     @property
@@ -59,9 +60,9 @@ class NumberStyle:
         return re.escape(self.before) if self.before else " *+"
 
     def meant(self, text: str, count: int) -> NumberStyle:
-        """Of a text with so many numbers: the style with a blank more, if one stands behind each of them.
+        """Return the style with one more blank if a blank follows each of the `count` numbers in the text.
 
-        Where it does not, it belongs to the lines: some are indented.
+        Otherwise the blank belongs to the lines: some of them are indented.
         """
         spaced = spaced_of(self)
         return spaced if spaced is not None and len(spaced.in_text.findall("\n" + text)) == count else self
@@ -87,7 +88,7 @@ STYLES = (
     NumberStyle("i", "  Line ", ": ", "0", "OpenCode 1.14.30, grep"),
 )
 TABBED = STYLES[1]
-"""What every other style is folded to: a tab joins with the indentation behind it to one token."""
+"""All other styles are converted to this one, because a tab and the indentation after it form one token."""
 
 _LINE = re.compile(r" *+(L|Line )?[0-9]++(→|\t|:|\. | \| |\|)")
 _ANY = re.compile(rf"\n{_LINE.pattern}")
@@ -97,28 +98,28 @@ _SPACED = {style: _BY_MARK["", style.after + " "] for style in STYLES if ("", st
 
 
 def spaced_of(style: NumberStyle) -> NumberStyle | None:
-    """The style with a blank more, if there is one."""
+    """Return the style with one more blank, if there is one."""
     return _SPACED.get(style)
 
 
 class NumberedLines(NamedTuple):
-    """Lines of which most have numbers."""
+    """Lines of which most have numbers, with the numbers split off."""
 
     style: NumberStyle
     numbers: Sequence[int | None]
     bodies: Sequence[str]
     """The lines without their numbers."""
     edges: Sequence[int]
-    """Positions where a stretch of consecutive numbers, or of lines without, begins; but for the first."""
+    """Positions where a range of consecutive numbers, or of lines without numbers, starts; without the first."""
 
 
 def style_of(lines: Sequence[str]) -> NumberStyle | None:
-    """The style that most numbers among the first lines have; the one with a blank more may be meant."""
+    """Return the most frequent number style of the first lines. The style with one more blank may also fit."""
     return _style_of("\n".join(["", *lines[:PROBED_LINES]]))
 
 
 def first_numbered(lines: Sequence[str]) -> tuple[int, NumberStyle] | None:
-    """The first of some lines that has a number, and how that is written."""
+    """Return the first numbered line and the style of its number."""
     for at, found in enumerate(map(_LINE.match, lines)):
         style = _BY_MARK.get((found[1] or "", found[2])) if found else None
         if style is not None:
@@ -128,15 +129,15 @@ def first_numbered(lines: Sequence[str]) -> tuple[int, NumberStyle] | None:
 
 @lru_cache(maxsize=2)
 def _style_of(start: str) -> NumberStyle | None:
-    """Shapes and spans ask for the same text, one after the other."""
+    """Cached, because layout codecs and back-references detect the style of the same text, one after the other."""
     found = _ANY.findall(start)
     return _BY_MARK.get(Counter(found).most_common(1)[0][0]) if found else None
 
 
 def numbered(text: str, style: NumberStyle, apart: int = 0) -> NumberedLines | None:
-    """Lines told apart from their numbers; None if these are none of that style. What `NumberStyle.meant` says holds.
+    """Split lines and numbers; None if most lines have no number of this style. `NumberStyle.resolve_style` applies.
 
-    `apart` are lines that stand for others: they need no number.
+    `apart` placeholder lines need no number.
     """
     pieces = style.any_length.split("\n" + text)
     numerals = pieces[1::2]
@@ -161,7 +162,7 @@ def numbered(text: str, style: NumberStyle, apart: int = 0) -> NumberedLines | N
 
 
 def _some_too_long(lines: list[str], style: NumberStyle) -> NumberedLines | None:
-    """Where not everything that looks like a number is one: line by line."""
+    """Split line by line, because some digits are too long to be a line number."""
     found = [style.number.match(line) for line in lines]
     numbers = [int(each[1]) if each is not None and len(each[1]) <= MAX_DIGITS else None for each in found]
     if not style.sure and not count_up([each for each in numbers if each is not None]):
@@ -176,12 +177,12 @@ def _some_too_long(lines: list[str], style: NumberStyle) -> NumberedLines | None
 
 
 def edges_of(numbers: Sequence[int | None]) -> list[int]:
-    """Positions where a stretch of consecutive numbers, or of lines without, begins; but for the first."""
+    """Return positions where a range of consecutive numbers, or of lines without numbers, starts; without the first."""
     return [
         at for at, (before, here) in enumerate(pairwise(numbers), 1) if here != (None if before is None else before + 1)
     ]
 
 
 def count_up(numbers: list[int]) -> bool:
-    """Whether most of them are more than the one before, and they are enough to tell."""
+    """Return True if enough numbers are given and most are greater than the one before."""
     return len(numbers) >= MIN_COUNTING and 5 * sum(map(lt, numbers, numbers[1:])) >= 4 * (len(numbers) - 1)

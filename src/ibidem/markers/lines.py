@@ -1,4 +1,4 @@
-"""Lines of a text. Only \\n parts lines; nothing else that looks like a line break does."""
+"""Lines of a text. Only line feeds separate lines, no other line break character."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from functools import lru_cache
 from itertools import accumulate
 
 INDEX_CHARACTERS = 1024
-"""Characters between two places of a text whose line is known."""
+"""Characters between two text offsets whose line number is stored."""
 
 
 @lru_cache(maxsize=1)
 def lines_of(text: str) -> tuple[str, ...]:
-    """Shapes and spans take the same text apart one after the other: it is split once."""
+    """Split a text into lines. Cached, because layout codecs and back-references split the same text one after the
+    other."""
     return tuple(text.split("\n"))
 
 
 def joined(lines: Iterable[str], limit: int) -> str:
-    """The text of these lines; ValueError as soon as it has more than `limit` characters."""
+    """Join lines. Raises ValueError as soon as the text exceeds `limit` characters."""
     kept: list[str] = []
     room = limit + 1
     for line in lines:
@@ -30,7 +31,7 @@ def joined(lines: Iterable[str], limit: int) -> str:
 
 
 class Lines:
-    """Where the lines of a text stand, without taking it apart: looking one up costs the same in a text of any size."""
+    """Line positions of a text without splitting it. A lookup takes the same time in a text of any size."""
 
     __slots__ = ("_before", "_text")
 
@@ -38,23 +39,23 @@ class Lines:
         counts = (text.count("\n", at, at + INDEX_CHARACTERS) for at in range(0, len(text), INDEX_CHARACTERS))
         self._text = text
         self._before = [*accumulate(counts, initial=0)]
-        """Line breaks before each chunk, and in all of it."""
+        """Number of line breaks before each chunk, and in the whole text."""
 
     def at(self, offset: int) -> int:
-        """The line, counted from 0, of the character there."""
+        """Return the line number, from 0, at a character offset."""
         chunk = offset // INDEX_CHARACTERS
         return self._before[chunk] + self._text.count("\n", chunk * INDEX_CHARACTERS, offset)
 
     def text(self, first: int, last: int) -> str:
-        """Lines from the first up to, not including, the last, as they stand; the text has them."""
+        """Return the lines from `first` up to, not including, `last`, unchanged. The text must have them."""
         end = len(self._text) if last > self._before[-1] else self._start(last) - 1
         return self._text[self._start(first) : end]
 
     def _start(self, line: int) -> int:
-        """Where a line begins."""
+        """Return the offset where a line starts."""
         if not line:
             return 0
-        chunk = bisect_left(self._before, line) - 1  # its break before it is the last of these
+        chunk = bisect_left(self._before, line) - 1  # the line break before the line is the last in this chunk
         start = chunk * INDEX_CHARACTERS
         rest = self._text[start : start + INDEX_CHARACTERS].split("\n", line - self._before[chunk])[-1]
         return min(start + INDEX_CHARACTERS, len(self._text)) - len(rest)

@@ -1,7 +1,7 @@
-"""The texts of a request that the model can be referred to, numbered as it meets them.
+"""The texts of a request that a marker can refer to, numbered in the order in which the model sees them.
 
-Results and calls are counted from the start of the request, each for themselves. Both `compact` and `expand` number
-with this, so a number means the same to both.
+Results and calls are counted separately from the start of the request. Both `compact` and `expand` number with this
+module, so a number has the same meaning in both.
 """
 
 from __future__ import annotations
@@ -19,35 +19,39 @@ from .backref import Source
 
 
 class CallSummary(NamedTuple):
-    """A call, as far as its result is concerned."""
+    """The facts about a call that its result needs."""
 
     tool: str = ""
     call: ToolCall | None = None
     label: str = ""
     nth: int = 0
-    """Which of the calls with this label it is, counted from where the model's sight begins."""
+    """Number among the calls with this label, counted from the first message that the model still sees."""
 
     @property
     def arguments(self) -> str:
+        """The arguments of the call as sent; empty if the call is unknown."""
         return self.call.arguments if self.call is not None else ""
 
 
 NOT_ASKED = CallSummary()
-"""A result whose call is not there."""
+"""For a result whose call is not in the request."""
 
 
 class NumberedText(NamedTuple):
+    """A text that a marker can refer to, with its number and its call."""
+
     source: Source
     text: str
     asked: CallSummary
     segment: Text | None = None
-    """Where it stands in a result; None for an argument of a call."""
+    """Its text in a result; None for an argument of a call."""
     failed: bool = False
     call_id: str = ""
 
 
 class Sources:
-    """Reads messages in order. Its tag is known from the first answer, call or result on: nothing before needs it."""
+    """Numbers the texts of messages in order. The tag is known from the first response, call or result on; no text
+    before needs it."""
 
     def __init__(self) -> None:
         self._opening = Opening()
@@ -57,7 +61,7 @@ class Sources:
         self._labels: Counter[str] = Counter()
 
     def fork(self) -> Sources:
-        """As it is, to go on by itself."""
+        """Return an independent copy."""
         found = copy(self)
         found._opening = self._opening.fork()
         found._asked, found._labels = dict(self._asked), Counter(self._labels)
@@ -65,21 +69,22 @@ class Sources:
 
     @property
     def tag(self) -> str:
-        """Fixed by what is read, never by being asked for: whoever reads the request again must find the same."""
+        """Three digits of the conversation, set by `read` only, so that a later reader of the request computes the
+        same."""
         return self._tag
 
     @property
     def words(self) -> str:
-        """What the conversation is known by."""
+        """The user's first words, which identify the conversation."""
         return self._opening.words
 
     @property
     def begun(self) -> bool:
-        """The tag is known, and comes from nothing in the last message."""
+        """True if the tag is known and does not depend on the last message."""
         return bool(self._tag) and not self._opening.counts
 
     def read(self, message: Message) -> Iterator[NumberedText]:
-        """The places of one more message."""
+        """Number the texts of the next message."""
         self._opening.read(message)
         if clears(message):
             self._labels.clear()
@@ -111,14 +116,14 @@ class Sources:
 
 
 def clears(message: Message) -> bool:
-    """Whether what came before a message is out of the model's sight."""
-    if Opaque not in map(type, message.parts):  # as nearly always
+    """Return True if the model does not see the messages before this one."""
+    if Opaque not in map(type, message.parts):  # true for nearly all messages, and cheap to check
         return False
     return any(part.kind == "compaction" for part in message.parts if isinstance(part, Opaque))
 
 
 def long_texts(given: Any) -> Iterator[tuple[str, str]]:
-    """String arguments of several lines, by name: the content of a file that was written, say."""
+    """Yield string arguments of three or more lines, by name, such as the content of a written file."""
     if isinstance(given, dict):
         for key, value in given.items():
             if isinstance(value, str) and value.count("\n") >= 2 and key.isidentifier() and key.isascii():

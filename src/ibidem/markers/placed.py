@@ -1,8 +1,8 @@
-"""Cache marks that we put on a request: how they are recorded, and how the record is found again.
+"""Records of the cache breakpoints that were added to requests, and how a record is matched to its request.
 
-Marks leave no marker: a provider takes them in its own words alone. So the record is found by the request itself: by
-the words of its conversation, the number of its messages, and what stands where marks were put, as it was sent. What
-agrees with a record was sent by us, or says the same to the byte as what was.
+Cache breakpoints leave no marker: a provider accepts them only in its own format. So the record is found by the request
+itself: by the words of its conversation, the number of its messages, and the content at the breakpoints, as it was
+sent. A request that matches a record was sent by Ibidem, or is the same byte for byte.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..wire import Change
 from ..wire.tree import Keyed, filled, found_at, hole_of, rebuild
 
 SIGN_DIGITS = 16
-"""Of the digest of what stands where marks were put."""
+"""Digits of the digest of the content at the breakpoints."""
 
 
 def session_of(key: str) -> str:
-    """Where the store keeps the records of a conversation, by its name."""
+    """Return the name under which the store has the records of a conversation."""
     return f"marks {key}"
 
 
 def record(messages: int, body: Any, changes: Iterable[Change]) -> str:
-    """Of changes that are made to a request. `body` is it before that: what a step of a path leads to is its item."""
+    """Return a record of changes to a request. `body` is the request before them. Path steps index into it."""
     made = list(changes)
     undo = [_undone(body, change) for change in made]
     sign = _sign(_after(body, change) for change in made)
@@ -35,12 +35,12 @@ def record(messages: int, body: Any, changes: Iterable[Change]) -> str:
 
 
 def _row(value: Any) -> tuple[Any, ...]:
-    """What is set, and where its key stood, if it was moved."""
+    """Return the value to set, and the position of its key if it was moved."""
     return (value.value, value.at) if isinstance(value, Keyed) else (value,)
 
 
 def taken_off(messages: int, body: Any, texts: Iterable[str]) -> list[Change]:
-    """The changes that take off what records say we put on a request; none where they say different things of it."""
+    """Return the changes that remove the recorded breakpoints from a request; none if the records disagree."""
     found = {to_json(undo): undo for sign, undo in _records(texts, messages) if _stands(body, undo, sign)}
     return next(iter(found.values())) if len(found) == 1 else []
 
@@ -60,7 +60,7 @@ def _undone(body: Any, change: Change) -> Change:
 
 
 def _after(body: Any, change: Change) -> Any:
-    """What carries it then."""
+    """Return the value around the breakpoint after the change."""
     *steps, last = change.path
     if hole_of(change.value) is not None:
         return filled(change.value, found_at(body, change.path))
@@ -89,7 +89,7 @@ def _set(value: Any, at: int | None = None) -> Any:
 
 
 def _records(texts: Iterable[str], messages: int) -> Iterator[tuple[str, list[Change]]]:
-    """What is no record says nothing."""
+    """Yield the records for a request with this number of messages. Invalid texts are skipped."""
     for text in texts:
         try:
             found = json.loads(text)

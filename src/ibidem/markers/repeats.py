@@ -1,11 +1,11 @@
-"""The markers of the response seat: wording only, since nothing reads them but a model.
+"""The markers of the tool-output cache. Only a model reads them, so this module has wording and no parser.
 
     [ibidem: unchanged, same as the result 3 calls ago, Read(src/app.py)]
     [ibidem: unchanged, same as the result 2 calls ago but for total: 12→13, get_order(id=42)]
 
-Who sees outputs one by one knows neither a result's number in the request nor the user's first words, so there is no
-tag and no digest. What was sent is named as the model saw it: how many calls ago, by which tool, asked for what. The
-call stands last, because its arguments may hold any words, also these.
+A program that sees single outputs knows neither a result's number in the request nor the user's first words, so there
+is no tag and no digest. The earlier result is named as the model saw it: how many calls ago, by which tool, with which
+arguments. The call is last, because its arguments may contain any words, including these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SENT_AGAIN = "the same call again brings it in full"
 MAX_TOOL = 64
 """Characters of a tool's name."""
 MAX_MAIN = 72
-"""Characters of the argument that tells most."""
+"""Characters of the main argument."""
 MAX_OTHERS = 48
 """Characters of all other arguments."""
 MAX_ITEMS = 16
@@ -37,9 +37,9 @@ _BRACKETS = str.maketrans("[]", "()")
 def repeated(
     ago: int, call: str, *, unit: str = "call", counted: str = "", but: str = "", explains: bool = False
 ) -> str:
-    """One line for an output that was sent so many calls, or turns, ago; `but` says which fields differ.
+    """Return one line for an output that was sent `ago` calls or turns ago. `but` names the fields that differ.
 
-    `counted` says which calls are counted, where the model makes others too: `git` for `3 git calls ago`.
+    `counted` names the calls that count if the model also makes others: `git` for `3 git calls ago`.
     """
     kind = f"{_one_line(counted, MAX_TOOL)} " if counted else ""
     where = f"{ago} {kind}{unit}{'s' * (ago != 1)} ago" + (f" but for {but}" if but else "")
@@ -48,14 +48,14 @@ def repeated(
 
 
 def refers(text: str) -> bool:
-    """Whether a text is, quotes or holds a reference, ours or devboy's: it is no full text to point at."""
+    """Return True if a text contains a reference of Ibidem or devboy. References must not point at such a text."""
     return "[ibidem" in text or text.startswith(_REFERENCES)
 
 
 def short_call(tool: str, given: Any) -> str:
-    """`Read(src/app.py, offset=120)`: what was called and with what, on one bounded line.
+    """Return `Read(src/app.py, offset=120)`: a call with its arguments, on one line of limited length.
 
-    Whatever is left out of it is shown as left out, so that a long argument never passes for a short one.
+    Omitted text is shown as omitted, so that a long argument is never mistaken for a short one.
     """
     name = _one_line(tool, MAX_TOOL) or "a tool"
     text = _arguments(decoded_arguments(given))
@@ -80,7 +80,7 @@ def _arguments(given: Any) -> str:
 
 
 def decoded_arguments(given: Any) -> Any:
-    """Arguments as a value, also where they stand on the wire as the text of a JSON object."""
+    """Return arguments as a value, also if they were sent as the text of a JSON object."""
     if not isinstance(given, str) or not given.lstrip().startswith("{"):
         return given
     try:
@@ -100,7 +100,7 @@ def _value(value: Any, most: int, *, keep_end: bool = False) -> str:
 
 
 def _words(values: list[Any]) -> Iterator[str]:
-    """The first of them, and whether there are more."""
+    """Yield the first items, and a sign if there are more."""
     for each in islice(values, MAX_ITEMS):
         yield each[:MAX_MAIN] + CUT * (len(each) > MAX_MAIN) if isinstance(each, str) else _value(each, MAX_MAIN)
     if len(values) > MAX_ITEMS:
@@ -108,8 +108,8 @@ def _words(values: list[Any]) -> Iterator[str]:
 
 
 def _one_line(text: str, most: int, *, keep_end: bool = False) -> str:
-    """Only what can be printed, without brackets; what is over goes, in front of a path and behind all else."""
-    many = 8 * most  # what is looked at of a text of any size; runs of spaces become one
+    """Return printable text without brackets. Excess text is cut, at the start of a path and at the end of others."""
+    many = 8 * most  # a limit for long texts; more than `most`, because a run of spaces becomes one
     looked = text if len(text) <= many else text[-many:] if keep_end else text[:many]
     shown = " ".join("".join(each if each.isprintable() else " " for each in looked).split()).translate(_BRACKETS)
     if len(shown) <= most and looked is text:

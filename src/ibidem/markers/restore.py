@@ -1,7 +1,7 @@
-"""The way back for one text: what was left out of it, fetched from where its markers point.
+"""Restore one text: fetch what its markers refer to.
 
-Whoever wrote the text chose its markers. So what they point at is paid for out of a `Budget` before it is fetched, and
-the outcome counts only if it has the digest that the first of them carries.
+The markers may come from any source. So the size of each referenced text is counted in an `ExpansionBudget` before it
+is fetched, and the result only counts if it has the digest in the first marker.
 """
 
 from __future__ import annotations
@@ -15,46 +15,47 @@ from .counting import counted_up
 from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken, unambiguous
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
-"""Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
-that those of one text may."""
+"""Characters that all markers of a request may expand to: a base, and a multiple of the sent characters. The third
+number is the divisor of that multiple for a single text."""
 
 
 class Budget:
-    """Characters that may still be fetched for markers, at a place of a request.
+    """Characters that markers may still expand to, at a position of a request.
 
-    What is rewritten stays within it, so whoever reads the request again may refuse to follow what does not: a text of
-    somebody else's that would have us fetch without end.
+    Ibidem's own rewrites stay within it. So a text that exceeds it is not ours and need not be expanded: it could have
+    us fetch without end.
     """
 
     def __init__(self, sent: int, spent: int = 0, times: int = 1) -> None:
-        """For a text before which so many characters were sent, and so many fetched for others."""
+        """Create the budget of a text. `sent` characters were sent before it, and `spent` were fetched for others."""
         all_of_it = times * (BUDGET_BASE + BUDGET_RATIO * sent) - spent
         self.left = self._room = max(0, min(all_of_it, BUDGET_BASE + BUDGET_RATIO * sent // BUDGET_SHARE))
 
     @property
     def used(self) -> int:
+        """Characters that were fetched within this budget."""
         return self._room - max(0, self.left)
 
     def spend(self, characters: int) -> None:
-        """Raises ValueError where they are more than is left."""
+        """Count fetched characters. Raises ValueError if they exceed the budget."""
         self.left -= characters
         if self.left < 0:
-            raise ValueError("it would stand for too much")
+            raise ValueError("the text would expand beyond its budget")
 
 
 class Restored(NamedTuple):
-    """A part as it was."""
+    """The original of a part."""
 
     original: str
     folded: str
-    """Before its shapes were unfolded."""
+    """The text before its layouts were decoded."""
     flags: str
     refers: bool
-    """Something in it stands elsewhere."""
+    """True if a marker in it refers to another text."""
 
 
 class Unfolded(NamedTuple):
-    """What a folded text is known to unfold to."""
+    """An encoded text and its known original."""
 
     folded: str
     flags: str
@@ -64,7 +65,7 @@ class Unfolded(NamedTuple):
 def restore(
     sent: str, tag: str, shown: Callable[[Source], Shown | None], budget: Budget, known: Unfolded | None = None
 ) -> Restored | None:
-    """What a part was that carries a marker of this conversation; None if it is no such part."""
+    """Restore a part that has a marker of this conversation; None for other texts."""
     if known is not None and _is_folded(sent, tag, known):
         return _unfolded(known, budget)
     found = marked(sent, tag) if backref.opening(tag) in sent else None
@@ -73,7 +74,7 @@ def restore(
     head = found.head
     lines = thicken(found.lines) if SPARSE_FLAG in head.flags else found.lines
     if sum(marker.last - marker.first + 1 for marker in found.markers.values() if marker.unit) > budget.left:
-        return None  # a unit is a character at least
+        return None  # a unit has at least one character
     try:
         if head.source and not head.unit:
             folded = _copied(head, lines, shown, budget)
@@ -94,7 +95,7 @@ def restore(
 
 
 def _is_folded(sent: str, tag: str, known: Unfolded) -> bool:
-    """Whether a text is the folded one with a marker that says so, and nothing else."""
+    """Return True if a text is exactly the encoded text and a marker that says so."""
     opening, end = backref.opening(tag), len(known.folded)
     if not sent.startswith("\n" + opening, end) or not sent.startswith(known.folded) or opening in known.folded:
         return False
@@ -114,7 +115,7 @@ def _unfolded(known: Unfolded, budget: Budget) -> Restored | None:
 
 
 def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None], budget: Budget) -> str | None:
-    """The whole of a source, but for the units given below the marker."""
+    """Return the whole source, with the units that the lines below the marker replace."""
     found = shown(head.source) if head.source else None
     if found is None:
         return None
@@ -133,7 +134,7 @@ def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | No
 
 
 def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budget, itself: Shown) -> str | None:
-    """Lines as they stand, and what the markers between them point at."""
+    """Return the lines with each marker replaced by the text that it refers to."""
     comma = next((letter for letter in ITEM_SEPARATORS if letter in part.head.flags), "")
     joint = ITEM_SEPARATORS[comma] if comma else "\n"
     pieces: list[str] = []
@@ -155,12 +156,12 @@ def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budg
 
 
 def _is_above(itself: Shown, marker: Marker, place: int) -> bool:
-    """Whether the lines that a marker points at stand above it, on the line at `place`."""
+    """Return True if the lines that a marker refers to are above it, where the marker is at `place`."""
     return not itself.comma and itself.position(marker) + marker.last - marker.first < place
 
 
 def left_of(text: str, original: str, tag: str) -> bool:
-    """Whether a text is what was left of an original when lines of it were let go."""
+    """Return True if a text is the stub of an original."""
     if evicted.stands_for(text, original, tag):
         return True
     found = evicted.stub(text, tag)
@@ -168,10 +169,10 @@ def left_of(text: str, original: str, tag: str) -> bool:
         return False
     lines = text.split("\n")
     at = found.gaps[0][0]
-    if len(found.gaps) == 1 and 0 < at < len(lines) - 1:  # its ends: the lines were too long for whole ones
+    if len(found.gaps) == 1 and 0 < at < len(lines) - 1:  # only the ends stay if lines are too long
         ends = "\n".join(lines[:at]), "\n".join(lines[at + 1 :])
         if original.startswith(ends[0]) and original.endswith(ends[1]):
             return True
     gone = {unit for unit, _ in found.gaps}
-    folded = iter(shapes.fold(original).text.split("\n"))  # where lines had to stay, those stay that were sent
+    folded = iter(shapes.fold(original).text.split("\n"))  # remaining lines are in the layout that was sent
     return all(line in folded for unit, line in enumerate(lines) if unit not in gone)

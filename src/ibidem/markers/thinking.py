@@ -1,11 +1,11 @@
-"""Thinking that was let go: how it is recorded, and how the record is found again.
+"""Records of removed thinking, and how a record is matched to its history.
 
-It leaves no marker: providers take it as it was or not at all, and a text of ours in its place would be one that the
-model never said. So the record is found by the history itself, by what in it never changes: what the user said, what
-the model said and called, and which calls were answered, in order. That is the `Spine`. Up to the user's first message
-behind one of the model's it names the place in the store where the records of a conversation are; up to the message
-that thinking stood in, it says where each block belongs. So a block is put back only into the history that it was taken
-from.
+Removed thinking leaves no marker: providers accept thinking only unchanged, and a replacement text would be one that
+the model never sent. So the record is found by the parts of the history that never change, in order: the user's texts,
+the model's texts and calls, and which calls have results. They are the `HistoryFingerprint`. Its start, up to the
+user's first message after one of the model, names the records of a conversation in the store. Up to the message that
+the thinking was in, it gives the position of each block. So a block is restored only into the history that it was
+removed from.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from typing import Any, NamedTuple
 from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, to_json
 
 PLACE_DIGITS = 16
-"""Of the digest that says where in a history a message stands."""
+"""Digits of the digest that gives a message's position in a history."""
 
 
 class Spine:
-    """Reads the messages of a history in order. What goes of them later leaves it as it is, or comes back before."""
+    """Reads the messages of a history in order. Later rewrites do not change it, or are undone before it is
+    computed."""
 
     def __init__(self) -> None:
         self.name = ""
-        """Where the store keeps what went; empty before the user spoke after the model, since nothing can go before.
-        All that the user said before is alike where the same prompt is run again."""
+        """Name of the records in the store. Empty before the user responds to the model; no thinking is removed before
+        that. The user's earlier texts are the same in every run of one prompt."""
         self.places: list[str] = []
-        """A digest of the history up to each message, with it."""
+        """Digest of the history up to and including each message."""
         self._digest = hashlib.sha256()
         self._heard = False
-        """The model said something."""
+        """True after the model's first message."""
 
     def read(self, message: Message) -> None:
+        """Add the next message."""
         for text in _spine(message):
             encoded = text.encode("utf-8", "surrogatepass")
             self._digest.update(b"%d:%b" % (len(encoded), encoded))
@@ -45,12 +47,13 @@ class Spine:
 
 
 def speaks(message: Message) -> bool:
-    """Whether it is the user's own: it ends a tool loop."""
+    """Return True if the user wrote the message. It ends a tool loop."""
     return message.role == "user" and not message.results
 
 
 def _spine(message: Message) -> Iterator[str]:
-    """Cache marks may move, a text may become a list of one, and a client may change its instructions."""
+    """Yield the texts that never change. Cache breakpoints may move, a text may become a list of one, and a client may
+    change its instructions."""
     if message.role not in ("user", "assistant", "tool"):
         return
     yield message.role
@@ -65,19 +68,19 @@ def _spine(message: Message) -> Iterator[str]:
 
 
 class Dropped(NamedTuple):
-    """A block of a message that went whole, as all thinking of that message did."""
+    """A thinking block of a message from which all thinking was removed."""
 
     message: int
     place: str
-    """See `Spine.places`."""
+    """The message's digest, from `HistoryFingerprint.digests`."""
     path: Path
-    """Where it stood; it ends in its place among the parts of the message as it was."""
+    """Its path in the message. The last step is its index among the original parts."""
     block: Any
-    """As it stood on the wire."""
+    """The block as it was sent."""
 
 
 def blocks_of(message: Message) -> dict[Path, Any]:
-    """The thinking of a message, as it stands on the wire."""
+    """Return the thinking blocks of a message, as sent."""
     found: dict[Path, Any] = {}
     for part in message.parts:
         if isinstance(part, Thinking):
@@ -93,7 +96,7 @@ def record(dropped: Iterable[Dropped]) -> str:
 
 
 def recorded(texts: Iterable[str]) -> dict[int, list[Dropped]]:
-    """What records say, by message. What is none says nothing."""
+    """Return the blocks of records by message. Invalid records are skipped."""
     found: dict[int, list[Dropped]] = {}
     for text in texts:
         for each in _parsed(text):
@@ -111,7 +114,7 @@ def _parsed(text: str) -> list[Dropped]:
 
 
 def stood(dropped: Iterable[Dropped], place: str) -> dict[Path, Any]:
-    """The blocks that stood in the message at a place; none where records say different things of it."""
+    """Return the blocks that were in the message with this digest; none if records disagree."""
     found: dict[Path, Any] = {}
     for each in dropped:
         if each.place == place:

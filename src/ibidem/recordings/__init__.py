@@ -1,21 +1,21 @@
-"""Recorded sessions of the agents people use: one reader per log format, told apart by content, never by name.
+"""Read the session logs of coding agents. Each log format has one reader, selected by file content, not by file name.
 
-A reader (`reader.Reader`) turns a log (`log.Log`: rows, plain or packed) into `recording.Recording`s: the requests that
-were sent, in segments that only grow, with what the provider counted for each.
+A reader (`reader.Reader`) turns a log (`log_file.Log`: rows of a plain or compressed file) into `recording.Recording`s.
+A recording has the requests that were sent, in segments that only grow, with the provider's usage of each request.
 
-- `builders`, `chat`: histories from what an agent's own log tells of a conversation.
-- `counts`: token counts as agents copy them.
-- `ids`: by what a user can name a session.
-- `discovery`: where agents keep their logs on this machine.
-- `streams`, `packed`: logs that are too large to be held whole.
-- `detached`, `log_backup`: logs without thinking, and how a log is replaced.
-- `titles`, `projects`: what a session is called, and what it belongs to.
-- `recorded`, `bodies`: what ibidem's own proxy recorded, with every request to the byte.
-- `json_log`: the figures that ibidem's own proxy writes, which are no recording.
+- `history_builders`, `chat_builder`: rebuild histories from an agent's log.
+- `shared_prefixes`: find the common prefix of histories.
+- `usage_fields`: token counts in the field names of litellm.
+- `session_ids`, `titles`, `projects`: id, title and project of a session.
+- `discovery`: find the logs of agents on this machine.
+- `log_streams`, `compressed_history`: logs that are too large for memory.
+- `detached`, `log_backup`: remove thinking from a log, and replace the log on disk.
+- `proxy_recordings`, `body_store`: recordings of Ibidem's proxy (`--record`), with the exact bytes of each request.
+- `proxy_json_log`: the proxy's usage log (`--json-log`), which has no histories.
 
-A new format is a file with a `READER`, a row in `READERS`, a row in `discovery.AGENT_LOGS`, and an example
-in tests/recordings, where test_contract.py holds every reader to the same contract. Logs are anybody's: what cannot be
-used is skipped and named, never guessed, and never an error of ours.
+To add a format: write a module with a `READER`, add it to `READERS` and to `discovery.AGENT_LOGS`, and add an example
+to tests/recordings, where test_contract.py checks every reader. Logs are untrusted input. A reader skips and reports
+each unusable line. It does not guess and does not fail.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ READERS: tuple[Reader, ...] = (
     OPENHANDS,
     REQUESTS,
 )
-"""The first that knows a row of the file reads it."""
+"""Readers in order of precedence: the first one that recognizes a row reads the file."""
 
 UNKNOWN = "not a log of an agent that is known here"
 
 PROBED_ROWS = 100
-"""Rows that are looked at before a file is given up."""
+"""Number of rows to check before a file counts as unknown."""
 
 __all__ = [
     "READERS",
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def read(path: str, data: LogBytes) -> list[Recording]:
-    """The sessions in a file. Raises LogError when it is no log, or one without a request."""
+    """Return the sessions in a file. Raises LogError if the file is not a known log or has no requests."""
     log = read_log(path, data)
     reader = reader_of(log)
     sessions = [session for session in reader.read(log) if session.length]
@@ -101,7 +101,10 @@ def read(path: str, data: LogBytes) -> list[Recording]:
 
 
 def agent_in(data: bytes) -> str:
-    """Whose log it is, by its first rows; `requests` for request bodies, and empty for what nobody here knows."""
+    """Return the agent that wrote a log, judged by its first rows.
+
+    `requests` means plain request bodies. The result is empty if the format is unknown.
+    """
     try:
         return reader_of(read_log("", data, PROBED_ROWS)).agent
     except LogError:
@@ -110,16 +113,16 @@ def agent_in(data: bytes) -> str:
 
 def _nothing_in(log: Log) -> str:
     if not log.skipped:
-        return "without an answer of the model: no requests in it"
+        return "without a model response: it has no requests"
     line, why = log.skipped[0]
     return (
-        f"in which no request can be read: {len(log.skipped):,} lines cannot be used (the first is {line}: {why}); "
-        "it is damaged, or its format is newer than this version of ibidem"
+        f"without readable requests: {len(log.skipped):,} lines cannot be used (the first is {line}: {why}). "
+        "The file is damaged, or its format is newer than this version of ibidem"
     )
 
 
 def _sound(sent: RecordedRequest) -> RecordedRequest:
-    """Whatever a log held, names are text and counts are counts."""
+    """Replace names that are not text and counts that are not plausible, because a log may contain anything."""
     usage, billed = _counts(sent.usage), _counts(sent.billed)
     if type(sent.model) is type(sent.answer) is str and usage is sent.usage and billed is sent.billed:
         return sent

@@ -1,8 +1,8 @@
-"""What histories have in common from their beginning.
+"""Find the longest common prefix of a history and all earlier ones.
 
-A log may go back a thousand times in a history of a thousand entries, so no history is compared with every other one.
-Entries that are equal get the same key, once for each object, and histories are ways through a tree of keys. Where two
-histories hold the same objects no entry is looked at: readers hand on the objects that they were given.
+A log may rewind a thousand times in a history of a thousand entries, so comparing every pair of histories is too slow.
+Equal entries get the same key, and each history is a path in a tree of keys. Readers reuse the entry objects, so most
+prefixes are found by object identity, without comparing entries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from .recording import Json
 
 RECENT = 4
-"""Ways that are remembered: a session that goes back and forth does so between few of them."""
+"""Number of recent histories with a stored path. A session usually switches between a few branches."""
 DEEPEST = 50
-"""Levels of an entry that are looked at: what is below is equal to itself alone."""
+"""Depth limit for comparing an entry. Containers below that are equal only if they are the same object."""
 
 
 def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
-    """How many entries two histories have in common from their beginning."""
+    """Return the length of the common prefix of two histories."""
     for number in range(_same(before, after), min(len(before), len(after))):
         if before[number] is not after[number] and before[number] != after[number]:
             return number
@@ -30,12 +30,12 @@ def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
 
 
 def _same(before: Sequence[Any], after: Sequence[Any]) -> int:
-    """How many entries are the same objects, from the beginning."""
+    """Return the length of the prefix whose entries are identical objects."""
     return next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
 
 
 class _Node:
-    """An entry behind certain others."""
+    """An entry in the tree. Its path from the root is a prefix of a history."""
 
     __slots__ = ("after", "entry")
 
@@ -45,7 +45,7 @@ class _Node:
 
 
 class Beginnings:
-    """Histories that were sent, as a tree."""
+    """Tree of the histories that were sent."""
 
     def __init__(self) -> None:
         self._root = _Node({})
@@ -53,6 +53,7 @@ class Beginnings:
         self._keys = _Keys()
 
     def add(self, history: Sequence[Json]) -> None:
+        """Add a history to the tree."""
         way = self._way(history)
         node = way[-1] if way else self._root
         for entry in history[len(way) :]:
@@ -61,7 +62,7 @@ class Beginnings:
         self._recent.append((list(history), way))
 
     def longest(self, history: Sequence[Json]) -> list[Json]:
-        """The longest beginning of this history that a known one has as well, as it stands there."""
+        """Return the longest prefix of this history that an earlier one has, as the objects of the earlier one."""
         return [node.entry for node in self._way(history)]
 
     def _way(self, history: Sequence[Json]) -> list[_Node]:
@@ -79,8 +80,11 @@ class Beginnings:
 
 
 class _Keys:
-    """Keys of entries: equal ones have one. An object is looked at once; from then on it is known by its identity, and
-    kept, so that no other gets that."""
+    """Keys of entries. Equal entries have the same key.
+
+    Each object is compared once and then recognized by its `id()`. The object is stored, so that its `id()` is not
+    reused.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Hashable]] = {}
@@ -99,4 +103,4 @@ class _Keys:
                 return ("list", *(self.of(each, depth + 1) for each in value))
             case str():
                 return value
-        return ("other", repr(value))  # numbers as they are written: equal hashes of numbers are easy to find
+        return ("other", repr(value))  # numbers as text: an attacker can easily construct numbers with equal hashes

@@ -1,11 +1,11 @@
-"""Bodies of requests in a recording of our own proxy: each row tells only what is new in its request.
+"""Request bodies in a recording of Ibidem's proxy. Each row stores only the part of its body that is new.
 
-Every request of a conversation repeats the one before, so a body is told as the bytes it shares with that one at its
-beginning and at its end, and the text between them. It comes back to the byte, whatever the bytes are; what came
-compressed comes back as it was before that. A body that shares nothing is told whole.
+A request repeats most of the previous one. So a row stores how many bytes at the start and at the end are equal to a
+base body, and the text between them. Bodies are restored byte for byte, after decompression. A body with no common
+bytes is stored completely.
 
-A row names the checksum of what it builds on: where a line before it is missing, that is found out, and nothing is made
-up. `BodyWriter` and `BodyReader` go through a file side by side, each with the last bodies in mind.
+A row has the checksum of its base body, so a missing earlier line is detected. `BodyWriter` and `BodyReader` keep the
+last bodies as bases while they write or read a file.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ import msgspec
 from .recording import Json
 
 CHUNK_BYTES = 1 << 16
-"""Bytes that are compared at once."""
+"""Bytes that are compared in one step."""
 LEAST_SHARED = 64
-"""Bytes that must be shared for a body to be told by another one: naming that takes about as many."""
+"""Minimum number of common bytes to use a base body. The reference to it takes about as many bytes."""
 CAME, LAST = "came", "last"
-"""What a body builds on: this very request as it came, or the one before."""
+"""Names of base bodies: the client's body of the same request, or the body of the previous request."""
 
 
 class RequestBodies(NamedTuple):
-    """A request, unpacked: as it came, as it was sent, and what was sent before that and refused."""
+    """All bodies of one request, decompressed."""
 
     came: bytes
+    """Body from the client."""
     went: bytes
-    """The very same object where it was sent as it came."""
+    """Body that was sent to the provider; the same object as `client_body` if it was forwarded unchanged."""
     refused: tuple[bytes, ...] = ()
+    """Bodies that were sent earlier for the same request and rejected."""
 
 
 class BodyWriter:
-    """Rows of one file, as they are written."""
+    """Encoder for the bodies of one recording file."""
 
     def __init__(self) -> None:
         self._came = self._went = b""
 
     @property
     def held(self) -> int:
-        """Bytes that are kept in mind."""
+        """Memory held by the base bodies, in bytes."""
         return len(self._came) + (len(self._went) if self._went is not self._came else 0)
 
     def forget(self) -> None:
-        """The next request is told whole."""
+        """Drop the base bodies, so that the next request is stored completely."""
         self._came = self._went = b""
 
     def tell(self, bodies: RequestBodies) -> Json:
-        """The fields of a row that tell them."""
+        """Return the fields of a row for these bodies."""
         came, went = bodies.came, bodies.went
         told: Json = {"came": _told(came, ((LAST, self._came),))}
         bases = ((CAME, came), (LAST, self._went))
@@ -65,12 +67,13 @@ class BodyWriter:
 
 
 class BodyReader:
-    """Rows of one file, as they are read. What does not fit raises ValueError or TypeError, and changes nothing."""
+    """Decoder for the bodies of one recording file. After an invalid row, it can read the next one."""
 
     def __init__(self) -> None:
         self._came = self._went = b""
 
     def take(self, row: Json) -> RequestBodies:
+        """Return the bodies of the next row. Raises KeyError, TypeError or ValueError if the row is invalid."""
         came = _restored(row["came"], {LAST: self._came})
         bases = {CAME: came, LAST: self._went}
         told = row.get("went")
@@ -81,7 +84,7 @@ class BodyReader:
 
 
 def as_line(row: Json) -> bytes:
-    """A row as it is written. What is no text in its encoding is escaped, so that it comes back."""
+    """Encode a row as a JSON line. Bytes that are not valid UTF-8 are escaped, so they can be restored."""
     try:
         return msgspec.json.encode(row) + b"\n"
     except UnicodeEncodeError:
@@ -89,7 +92,7 @@ def as_line(row: Json) -> bytes:
 
 
 def _told(body: bytes, bases: Sequence[tuple[str, bytes]]) -> Json:
-    """By the base with which it shares most."""
+    """Encode a body relative to the base with the most common bytes."""
     shares = [(_shared(base, body), name, base) for name, base in bases]
     (start, end), name, base = max(shares, key=lambda each: sum(each[0]))
     if start + end < LEAST_SHARED:
@@ -104,15 +107,15 @@ def _restored(told: Json, bases: dict[str, bytes]) -> bytes:
         return text
     base, start, end = bases[told["on"]], told["start"], told["end"]
     if zlib.crc32(base) != told["sum"]:
-        raise ValueError("a line before it is missing, and it tells only what is new")
+        raise ValueError("an earlier line is missing, and this line has only the new part of the request")
     if not (isinstance(start, int) and isinstance(end, int) and 0 <= start <= len(base) - end <= len(base)):
-        raise ValueError("it builds on more than there is")
+        raise ValueError("it refers to more bytes than the request before has")
     view = memoryview(base)
     return b"".join((view[:start], text, view[len(base) - end :]))
 
 
 def _shared(base: bytes, body: bytes) -> tuple[int, int]:
-    """Bytes at the beginning and at the end that both have, with no character cut in two."""
+    """Return the number of common bytes at the start and at the end, without splitting a UTF-8 character."""
     most = min(len(base), len(body))
     start = _same(base, body, most)
     while 0 < start < len(body) and _continues(body[start]):
@@ -124,12 +127,12 @@ def _shared(base: bytes, body: bytes) -> tuple[int, int]:
 
 
 def _continues(byte: int) -> bool:
-    """Whether a byte is inside of a character."""
+    """Return True for a UTF-8 continuation byte."""
     return byte & 0xC0 == 0x80
 
 
 def _same(one: bytes, other: bytes, most: int) -> int:
-    """Compared in pieces, of which the one that differs is halved until the place is known."""
+    """Return the length of the common prefix. Compares chunks, then bisects the first one that differs."""
     for start in range(0, most, CHUNK_BYTES):
         stop = min(most, start + CHUNK_BYTES)
         if one[start:stop] != other[start:stop]:
@@ -141,5 +144,5 @@ def _same(one: bytes, other: bytes, most: int) -> int:
 
 
 def _same_at_end(one: bytes, other: bytes, most: int) -> int:
-    """Both turned around, as far as it matters."""
+    """Return the length of the common suffix."""
     return _same(one[len(one) - most :][::-1], other[len(other) - most :][::-1], most)

@@ -1,7 +1,8 @@
-"""Builds histories from what an agent's own log tells of a conversation: what was said, answered and returned.
+"""Rebuild request histories from the user messages, responses and tool results in an agent's log.
 
-Builders with the same verbs, one for each format. All take content as Anthropic blocks, and thoughts in the provider's
-own shape. A segment is never changed behind a request that was sent: what would do so starts a new one.
+There is one builder for each wire format, all with the same methods. Content is passed as Anthropic blocks, and
+thinking in the provider's own format. The part of a segment that was already sent is never changed. A change there
+starts a new segment.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from .recording import Cause, Json, RecordedRequest, RecordedSegment
 
 ANTHROPIC, CHAT, RESPONSES = "anthropic", "openai-chat", "openai-responses"
 CHAT_THOUGHTS = frozenset({"reasoning_content", "reasoning", "reasoning_text"})
-"""Fields in which chat services tell thoughts, and want them back."""
+"""Fields of a chat message with its thinking. The service expects them in later requests."""
 
 
 class Segments:
-    """The segments of a session while it is read. A segment in which nothing was sent is replaced by the next."""
+    """Segments of a session that is being read. A segment without requests is replaced by the next one."""
 
     def __init__(self) -> None:
         self.current = RecordedSegment()
@@ -28,7 +29,7 @@ class Segments:
         self._beginnings = Beginnings()
 
     def begin(self, history: Sequence[Json], cause: Cause) -> RecordedSegment:
-        """Go on with this history. What it has in common with an earlier segment is taken from there."""
+        """Start a segment with this history. It inherits the prefix that an earlier segment has."""
         if self.current.requests:
             self._beginnings.add(self.current.history)
             self._before.append(self.current)
@@ -41,7 +42,7 @@ class Segments:
         return self.current
 
     def reopen(self) -> None:
-        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        """Remove the last message, so that it can be replaced. If it was already sent, start a new segment."""
         history = self.current.history
         if self.current.requests and self.current.requests[-1].length == len(history):
             self.begin(history[:-1], "rewind")
@@ -50,11 +51,12 @@ class Segments:
             self.current.inherited = min(self.current.inherited, len(history))
 
     def done(self) -> list[RecordedSegment]:
+        """Return all segments with at least one request."""
         return [segment for segment in (*self._before, self.current) if segment.requests]
 
 
 class State(NamedTuple):
-    """How a history stood, that only grew since or had its last entry replaced."""
+    """Snapshot of a history. Later changes may append entries or replace the last one, nothing else."""
 
     history: list[Json]
     length: int
@@ -71,7 +73,7 @@ class State(NamedTuple):
 
 
 class _Told:
-    """A history that grows as it is told, with nothing held back."""
+    """Base of builders that append each entry at once, in the order of the log."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -98,8 +100,11 @@ class _Told:
 
 
 class Turns(_Told):
-    """Anthropic messages. Lines of one side that follow each other are one message, results first; messages are
-    replaced, never changed, because segments share them."""
+    """Builder of Anthropic messages.
+
+    Consecutive entries of one role become one message, tool results first. A message is replaced, never modified,
+    because segments share it.
+    """
 
     def say(self, blocks: list[Json]) -> None:
         if self.history and self.history[-1]["role"] == "user":
@@ -109,13 +114,13 @@ class Turns(_Told):
         self.history.append({"role": "user", "content": blocks})
 
     def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
-        """A text alone is sent as a string: a list may not be empty."""
+        """Add a tool result. Text becomes a string, because a list of blocks must not be empty."""
         plain = all(block["type"] == "text" for block in content)
         result = {"type": "tool_result", "tool_use_id": call, "content": text_of(content) if plain else content}
         self.say([result | ({"is_error": True} if failed else {})])
 
     def answer(self, blocks: list[Json], sent: RecordedRequest | None) -> None:
-        """An answer, and the request before it unless that is not told. Without blocks it was not sent back."""
+        """Add a response, and its request if it is known. An empty response is not part of later requests."""
         if sent and self.history:
             self.segments.current.requests.append(_at(sent, len(self.history)))
         if blocks and self.history and self.history[-1]["role"] == "assistant":
@@ -125,7 +130,7 @@ class Turns(_Told):
             self.history.append({"role": "assistant", "content": blocks})
 
     def clear(self, calls: Iterable[str], note: str) -> None:
-        """From here on the results of these calls are sent as a note."""
+        """Replace the results of these calls by a note in later requests."""
         wanted = set(calls)
         cleared = [_cleared(message, wanted, note) for message in self.history]
         if cleared != self.history:
@@ -133,8 +138,11 @@ class Turns(_Told):
 
 
 class ChatTurns:
-    """Turns of a conversation, as chat messages. Images in results have no place in them and are left out, and so are
-    thoughts but those in a field that the service has for them: its name is their signature."""
+    """Builder of OpenAI chat messages.
+
+    It drops images in tool results, which the format does not support. It also drops thinking, unless the block's
+    signature is the name of a field in `CHAT_THINKING_FIELDS`.
+    """
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -186,7 +194,7 @@ class ChatTurns:
         return self.chat.done().history
 
     def whole(self) -> list[Json]:
-        """What `done` would give, with nothing handed over: results may still come."""
+        """Return the history like `finish`, but keep waiting for missing results."""
         return [*self.history, *self.chat.waiting]
 
     def state(self) -> State:
@@ -198,7 +206,7 @@ class ChatTurns:
 
 
 class ResponsesTurns(_Told):
-    """Turns of a conversation, as items of the Responses API."""
+    """Builder of Responses API items."""
 
     def say(self, blocks: list[Json]) -> None:
         self.history.append({"role": "user", "content": [_input(block) for block in blocks]})
@@ -251,7 +259,7 @@ def _input(block: Json) -> Json:
 
 
 def _arguments(call: Json) -> str:
-    """As agents that are written in JavaScript spell them."""
+    """Encode arguments as JavaScript does, because most agents are written in it."""
     return json.dumps(call["input"], ensure_ascii=False, separators=(",", ":"))
 
 

@@ -1,4 +1,4 @@
-"""Builds a history of OpenAI chat messages from events that a log tells in any order."""
+"""Build a history of OpenAI chat messages from log events in any order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .recording import Json, RecordedRequest, RecordedSegment
 
 
 class Chat:
-    """Messages in wire order: what arrives while results are due waits until they are in."""
+    """Builder that puts messages in wire order: a message between a call and its result is moved after the result."""
 
     def __init__(self) -> None:
         self.segment = RecordedSegment()
@@ -34,8 +34,10 @@ class Chat:
         answered: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """An answer of the model, and so the request before it. Calls are given as they are on the wire, or as
-        `{id, name, arguments}`. An answer without content and calls was a request all the same."""
+        """Add a response of the model and the request for it, also if the response is empty.
+
+        `calls` are in wire format, or have the form `{id, name, arguments}`.
+        """
         self._release()
         if self.history:
             self.segment.requests.append(RecordedRequest(len(self.history), model, at, answered, usage))
@@ -72,7 +74,7 @@ def _wire(call: Json) -> Json:
 
 
 def text_of(content: Any) -> str:
-    """The text of a content that is a string or a list of parts."""
+    """Return the text of message content, which is a string or a list of parts."""
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if isinstance(part, dict) and "text" in part)
     return content if isinstance(content, str) else ""

@@ -1,7 +1,7 @@
-"""What Claude Code adds to a conversation by itself: lines of type `attachment`, as texts that the model is told.
+"""Reminders that Claude Code adds to a conversation: the texts of its log lines of type `attachment`.
 
-The log holds what an attachment is about, not every word around it: fixed sentences are left out here. Which kinds are
-told at all was seen on the wire of Claude Code 2.1.218 and 2.1.325 (tests_slow/test_logs_claude_code.py).
+The log has the data of an attachment, but not the fixed sentences around it, so these are missing here. The list of
+kinds that are sent comes from requests of Claude Code 2.1.218 and 2.1.325 (tests_slow/test_logs_claude_code.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .recording import Json
 
 
 def reminders(attachment: Json) -> list[str]:
-    """The texts that the model is told, in order; none where the attachment is for the client itself."""
+    """Return the texts that the client sends for an attachment. Empty if the attachment is for the client only."""
     told = _KINDS.get(str(attachment.get("type")))
     return [text for text in told(attachment) if isinstance(text, str) and text.strip()] if told else []
 
@@ -35,7 +35,7 @@ def _call(tool: str, arguments: Json, result: str) -> list[str]:
 
 
 def _file(found: Json) -> list[str]:
-    """A file that the user named, or that a compaction kept: shown as the tool for reading shows it."""
+    """A file that the user mentioned or a compaction restored, in the format of a Read result."""
     inner = found["content"].get("file") or {}
     if not isinstance(text := inner.get("content"), str):
         return []
@@ -54,7 +54,7 @@ def _memory(found: Json) -> list[str]:
 
 
 def _queued(found: Json) -> list[str]:
-    """What the user said while the model was at work; images are left out."""
+    """A prompt that the user typed while the model was working. Images are omitted."""
     prompt = found.get("prompt") or ""
     return [prompt] if isinstance(prompt, str) else [block["text"] for block in prompt if block.get("type") == "text"]
 
@@ -70,7 +70,7 @@ def _hook_context(found: Json) -> list[str]:
 
 
 def _hook_success(found: Json) -> list[str]:
-    """What a hook prints is told only where a turn begins."""
+    """Output of a hook. It is sent only for hooks that run before a prompt."""
     begins = found.get("hookEvent") in ("SessionStart", "UserPromptSubmit")
     return [f"{found['hookName']} hook success: {found['content']}"] if begins and found.get("content") else []
 

@@ -1,17 +1,18 @@
-"""Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, one content block per line.
+"""Reader for Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, one content block per line.
 
-Lines that share a message id are one answer, wherever they stand; results logged between them come after it. Lines
-that share a uuid are one line. User lines that follow each other are one message, results first. What the client adds
-(`claude_attachments`) is a system message behind them for models that take one, else it stands in the user message
-behind the results. Sidechain lines are conversations of their own, told apart by their agent id or by the line they
-descend from. `toolUseResult` is a copy for the screen and was never sent. Where the log has the requests themselves
-(`claude_requests`), they are taken from there.
+- Lines with the same message id are one response, at any position. Results logged between them follow it.
+- Lines with the same uuid are duplicates. Consecutive user lines are one message, results first.
+- Reminders (`claude_attachments`) are a system message after the user message if the model supports that. Otherwise
+  they are in the user message, after the results.
+- Sidechain lines belong to separate conversations, identified by the agent id or by the parent line.
+- `toolUseResult` is a copy for the screen and is never sent.
+- If the log has the requests themselves (`claude_requests`), these are used.
 
-As the client does: calls without a result and results without a call are left out, and so is an answer of nothing but
-white space, and an error in the model's mouth; other words that the client put there are sent.
+Like the client, the reader drops calls without a result, results without a call, responses of only whitespace, and API
+errors logged as responses. Other texts that the client logged as responses are sent.
 
-What older logs do not tell: the system prompt, the tools, the fixed sentences of reminders, the request for a summary,
-and what becomes of thinking that the provider drops.
+Older logs lack the system prompt, the tools, the fixed sentences of reminders and the request for a summary. They also
+do not show which thinking the provider drops.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
 
 CLEARED_RESULT = "[Old tool result content cleared]"
-"""What is sent in place of a result that a micro-compaction cleared."""
+"""Text that replaces a result after a micro-compaction."""
 SYNTHETIC = "<synthetic>"
-"""The model of an answer that the client wrote."""
+"""Model name of a response that the client wrote."""
 NO_SYSTEM_MESSAGES = re.compile(r"(?!claude-)|claude-3|claude-\w+-4(-[0-7])?(-\d{8})?(?![\d-])")
-"""Models whose reminders stand in user messages: all before Opus 4.8, and those of other makers."""
+"""Models whose reminders are in user messages: Claude before Opus 4.8, and all other models."""
 TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
-"""Lines that name a session, and the field with the name: by a summary, by the model, by the user, who has the last
-word."""
+"""Types of lines with a session title, and the field with the title. Later types take precedence: the user's title
+replaces the others."""
 
 
 def _knows(row: Json) -> bool:
@@ -53,7 +54,7 @@ def _blocks(content: Any) -> list[Json]:
 
 
 class _Thread:
-    """One chain of messages. Messages are replaced, never changed: segments share them."""
+    """One conversation of a log. Messages are replaced, never modified, because segments share them."""
 
     def __init__(self, name: str, sent: SentRequests, paired: Collection[str]) -> None:
         self.name = name
@@ -62,17 +63,17 @@ class _Thread:
         self.head: Json = {}
         self._sent = sent
         self._paired = paired
-        """Ids of calls that have a result, anywhere in the log."""
+        """Ids of calls that have a result anywhere in the log."""
         self._answers: dict[str, int] = {}
-        """Answer id → where it stands in the history."""
+        """Response id → index in the history."""
         self._requests: dict[str, int] = {}
-        """Answer id → which request of the segment it answers."""
+        """Response id → index of its request in the segment."""
         self._marks: dict[str, int] = {}
-        """Line → how long the history was after it."""
+        """Line id → length of the history after this line."""
         self._pending: list[str] = []
         """Reminders for the next request."""
         self._preserved: list[Json] = []
-        """Messages that a compaction keeps behind its summary."""
+        """Messages that follow the summary of a compaction."""
         self._latest: float | None = None
 
     @property
@@ -118,7 +119,7 @@ class _Thread:
         self.history.append({"role": "user", "content": content})
 
     def _reopen(self) -> None:
-        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        """Remove the last message, so that it can be replaced. If it was already sent, start a new segment."""
         requests = self.segments[-1].requests
         if requests and requests[-1].length == len(self.history):
             self._restart("rewind", self.history[:-1])
@@ -150,7 +151,7 @@ class _Thread:
             self.history[place : place + 1] = [{"role": "assistant", "content": joined}]
 
     def _is_sent(self, block: Json) -> bool:
-        """The model sometimes begins with line breaks alone; providers refuse such a text, and it is not sent back."""
+        """Return False for blocks that the client drops. Providers reject blank texts, which models sometimes write."""
         match block.get("type"):
             case "text":
                 return bool(block["text"].strip())
@@ -161,7 +162,7 @@ class _Thread:
         return True
 
     def _settle(self, request: str | None, model: str) -> None:
-        """A new answer begins: what was sent is what the log has of the request, or what the lines tell."""
+        """Complete the history before a new response: with the logged request, or else with the pending reminders."""
         requests = self.segments[-1].requests
         start = requests[-1].length if requests else 0
         if exact := self._sent.messages(request, self.history[start:]):
@@ -194,7 +195,7 @@ class _Thread:
         self._preserved = preserved
 
     def _restart(self, cause: Cause, kept: Iterable[Json] = ()) -> None:
-        """Go on in a new segment that inherits `kept`."""
+        """Start a new segment that inherits `prefix`."""
         history = list(kept)
         if self.segments[-1].requests:
             self.segments.append(RecordedSegment(history, [], len(history), cause))
@@ -205,7 +206,7 @@ class _Thread:
         self._marks = {uuid: length for uuid, length in self._marks.items() if length <= len(history)}
 
     def _clear(self, ids: Iterable[str]) -> None:
-        """Micro-compaction: from here on the results of these calls are sent as a short note."""
+        """Micro-compaction: replace the results of these calls by a short note in later requests."""
         cleared = set(ids)
         self._restart("micro-compaction", self.history)
         for place, message in enumerate(self.history):
@@ -220,10 +221,10 @@ class _Thread:
                 }
 
     def _rewind(self, parent: str | None) -> None:
-        """A prompt that hangs below an earlier answer drops all that came after its parent.
+        """Drop the history after the prompt's parent line, if there is a response in it.
 
-        Only a parent in this segment counts, and only if an answer has begun since: the lines of one parallel batch
-        hang below each other in any order. A parent that is not in the file tells nothing; then its order holds.
+        Without a response it is not a rewind, because the lines of parallel calls have each other as parents in any
+        order. A parent outside this segment is ignored.
         """
         kept = self._marks.get(parent or "")
         if kept is not None and any(place >= kept for place in self._answers.values()):
@@ -235,7 +236,7 @@ def _is_result(block: Json) -> bool:
 
 
 def _merged(before: list[Json], after: list[Json]) -> list[Json]:
-    """Two user lines as one message: results first, and a line break where text meets text."""
+    """Join two user lines into one message: results first, and a line break between two texts."""
     if before and after and before[-1].get("type") == after[0].get("type") == "text":
         before = [*before[:-1], {**before[-1], "text": before[-1]["text"] + "\n"}]
     return sorted([*before, *after], key=lambda block: not _is_result(block))
@@ -251,7 +252,7 @@ def _usage(found: Json) -> Usage | None:
 
 
 def _pairs(log: Log) -> set[str]:
-    """Ids of the calls that have a result: a result may stand before the line of its call."""
+    """Return the ids of calls with a result. The whole log is read, because a result can precede its call."""
     asked: set[str] = set()
     answered: set[str] = set()
     for _, row in log.rows:
@@ -267,7 +268,7 @@ def _read(log: Log) -> Iterator[Recording]:
     sent, paired = SentRequests(), _pairs(log)
     threads = {"": _Thread("", sent, paired)}
     chain: dict[str, str] = {}
-    """Line → the thread it belongs to."""
+    """Line id → key of its thread."""
     for line, row in log.rows:
         uuid, parent = row.get("uuid"), row.get("parentUuid")
         with log.tolerating(line):
@@ -290,15 +291,18 @@ def _read(log: Log) -> Iterator[Recording]:
 
 
 def _id(log: Log) -> str:
-    """The session that the file is of. One that was resumed may begin with lines of another; a sub-agent's file has
-    a name of its own, and lines of its session."""
+    """Return the session id of the file.
+
+    The file name counts if a line has this id: a resumed session can start with lines of another one. The file of a
+    subagent has another name, so the id in its last line counts.
+    """
     ids = [id_ for _, row in log.rows if isinstance(id_ := row.get("sessionId"), str)]
     stem = re.split(r"[\\/]", log.path)[-1].partition(".")[0]
     return stem if stem in ids else ids[-1] if ids else ""
 
 
 def _title(log: Log, session: str) -> str:
-    """What the session is called in its own log. A summary names the line it is about: others' lie in the file too."""
+    """Return the session's title from its log. Summaries of other sessions in the file have a foreign `leafUuid`."""
     rows = [row for _, row in log.rows if string(row.get("type")) in TITLES]
     lines = {string(row.get("uuid")) for _, row in log.rows} if rows else set()
     own = [

@@ -1,9 +1,9 @@
-"""Requests as Claude Code logs them itself, in newer releases: rows that share no chain with the lines.
+"""Requests that newer releases of Claude Code log themselves, in rows apart from the conversation lines.
 
-An `api-request` names its messages by hash: those it keeps from the request before, then its own. A message that the
-lines do not tell as it was sent stands in an `api-request-blob`; the others are found by the hash of what was built
-from the lines. `api-request-shape` holds system prompt and tools. A line of the answer names its request. Seen in
-2.1.325, which sends what it logs (tests_slow/test_logs_claude_code.py).
+An `api-request` lists the hashes of its messages: first those of an earlier request, then new ones. If the lines do not
+contain a message as it was sent, it is in an `api-request-blob`. Otherwise, it is identified by the hash of the message
+built from the lines. An `api-request-shape` has system prompt and tools. A line of the response names its request.
+In release 2.1.325, logged and sent requests are equal (tests_slow/test_logs_claude_code.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .recording import Json
 
 
 class SentRequests:
-    """The requests of one log, as far as it tells them."""
+    """The requests that one log contains."""
 
     def __init__(self) -> None:
         self._messages: dict[str, Json] = {}
         """Hash → message."""
         self._requests: dict[str, list[str]] = {}
-        """Request → hashes of its messages."""
+        """Request id → hashes of its messages."""
         self._shapes: dict[str, Json] = {}
         self._shaped: dict[str, str] = {}
-        """Request → its shape."""
+        """Request id → hash of its shape."""
 
     def take(self, row: Json) -> bool:
-        """Whether the row is one of these."""
+        """Store the row if it belongs to a logged request; return False if it does not."""
         match row.get("type"):
             case "api-request-blob":
                 self._messages[row["hash"]] = row["message"]
@@ -45,8 +45,10 @@ class SentRequests:
         return True
 
     def messages(self, request: str | None, built: Iterable[Json]) -> list[Json]:
-        """What the request carried, given the messages that were built from lines since the one before; empty if that
-        is not told."""
+        """Return the messages of a request; empty if the log does not contain all of them.
+
+        `built_messages` were built from lines since the previous request.
+        """
         names = self._requests.get(request or "")
         if not names:
             return []
@@ -56,6 +58,7 @@ class SentRequests:
         return [message for message in found if message] if all(found) else []
 
     def head(self, request: str | None) -> Json:
+        """Return system prompt and tools of a request, if the log has them."""
         shape = self._shapes.get(self._shaped.get(request or "", ""), {})
         return {key: shape[key] for key in ("system", "tools") if shape.get(key)}
 

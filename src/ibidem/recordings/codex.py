@@ -1,16 +1,18 @@
-"""Codex: `~/.codex/sessions/**/rollout-*.jsonl`, rows of `{timestamp, type, payload}`.
+"""Reader for Codex: `~/.codex/sessions/**/rollout-*.jsonl`, rows of `{timestamp, type, payload}`.
 
-`response_item` payloads are the items of the history. One answer is a run of items of the model; the results that
-follow belong to the next request. `compacted` replaces the whole history. `token_count` events carry the usage of the
-answer before them; it is not certain that every answer has one, so one is given to the latest answer that has none.
+- `response_item` payloads are the items of the history. Consecutive items of the model are one response. The results
+  after them belong to the next request.
+- `compacted` replaces the whole history.
+- `token_count` events have the usage of the previous response. Maybe not every response has one, so the usage goes to
+  the latest response that has no usage yet.
+- A forked session starts with a copy of another session's rows. Their requests count only in the other log.
 
-Codex mends its history before it is sent, and so does this: a call that nothing answers is answered with "aborted", a
-result without its call is left out (openai/codex, core/src/context_manager/normalize.rs). Reasoning is sent as it
-stands, even where an interruption left nothing behind it. A forked session begins with a copy of the other one's rows;
-what that one asked is told in its own log.
+Like Codex, the reader repairs the history: a call without a result gets the result "aborted", and a result without a
+call is dropped (openai/codex, core/src/context_manager/normalize.rs). Reasoning is sent unchanged, even at the end of
+an interrupted response.
 
-What the log does not tell: the tools and instructions in older releases, the words that ask for a compaction, and what
-the provider does with reasoning.
+Not in the log: the prompt for a compaction, how the provider treats reasoning, and in older releases tools and
+instructions.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording,
 from .titles import title_of
 
 COPYING_SECONDS = 1.0
-"""How long it takes to copy the rows of the session that a new one was forked from; no answer comes so soon."""
+"""Maximum time to copy the rows of the original session into a fork. No response is faster."""
 ABORTED = "aborted"
-"""The result of a call that nothing answers."""
+"""Result of a call without a logged result."""
 OUTPUTS: dict[str, Json] = {
     "function_call": {"type": "function_call_output", "output": ABORTED},
     "local_shell_call": {"type": "function_call_output", "output": ABORTED},
     "custom_tool_call": {"type": "custom_tool_call_output", "output": ABORTED},
     "tool_search_call": {"type": "tool_search_output", "status": "completed", "execution": "client", "tools": []},
 }
-"""Calls, and what Codex itself answers them with."""
+"""Types of calls, with the result that Codex adds if there is none."""
 CONTEXT = (
     "# agents.md instructions",
     "<environment_context>",
@@ -48,7 +50,7 @@ CONTEXT = (
     "<subagent_notification>",
     "<additional_context>",
 )
-"""What a user message begins with that Codex wrote (openai/codex, core/src/contextual_user_message.rs)."""
+"""Prefixes of user messages that Codex writes itself (openai/codex, core/src/contextual_user_message.rs)."""
 LONGEST = max(map(len, CONTEXT))
 
 
@@ -70,13 +72,13 @@ class _Rollout:
         self._calls: set[str] = set()
         """Ids of calls in the history."""
         self._unprompted = 0
-        """So many entries of the history have no prompt of the user among them."""
+        """Number of entries at the start of the history that contain no user prompt."""
         self._copied = 0.0
-        """Until when rows are those of another session."""
+        """Time until which rows are copies from another session."""
         self._foreign = 0
-        """So many entries of the history are copied from there."""
+        """Number of entries at the start of the history that are copies from another session."""
         self._total: Json = {}
-        """The usage of all answers so far: it is told again, unchanged, when nothing was answered."""
+        """Total usage in the last `token_count` event. Codex logs it again, unchanged, without a new response."""
 
     def row(self, row: Json) -> None:
         payload, at = row["payload"], seconds(row["timestamp"])
@@ -126,14 +128,14 @@ class _Rollout:
             self._foreign = len(segment.history)
 
     def _sent(self, at: float | None) -> None:
-        """A new answer begins: what stands here was sent."""
+        """Add the request before a new response: it contained the history so far."""
         segment = self.segments[-1]
         start = segment.requests[-1].length if segment.requests else segment.inherited
         segment.history[start:] = [
             each for item in segment.history[start:] for each in (item, *_aborted(item, self._answered))
         ]
         if at is None or at > self._copied:
-            if self._foreign and not self.title:  # the prompts before are those of the session that it goes on from
+            if self._foreign and not self.title:  # earlier prompts belong to the original session
                 self.title = title_of(segment.history[self._foreign :])
             segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
 
@@ -144,7 +146,7 @@ class _Rollout:
         )
 
     def _begin(self, kept: list[Json], cause: Cause) -> None:
-        # This comes first: a history whose entries are no objects raises here, and must not leave a segment behind.
+        # Before any change: this raises for invalid entries, and must not leave an incomplete segment.
         self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         if cause == "compaction" and self.segments[-1].cause != "rewind":
             self.segments[-1] = self._put_away(self.segments[-1])
@@ -154,7 +156,7 @@ class _Rollout:
         self._unprompted = min(self._unprompted, len(kept)) if cause == "rewind" else 0
 
     def _count(self, info: Json) -> None:
-        """A request of its own made the compaction's summary: the last answer has its usage already."""
+        """Set the usage of the last response. If it already has one, the event belongs to a compaction's request."""
         usage = _usage(info.get("last_token_usage") or {})
         total, before = info.get("total_token_usage") or {}, self._total
         self._total = total
@@ -164,8 +166,7 @@ class _Rollout:
             self._answering = False
 
     def _roll_back(self, turns: int) -> None:
-        """The user took back their last turns: what was said since, and what Codex said right before, is no longer
-        sent."""
+        """Drop the user's last turns and the context messages that Codex added before the first of them."""
         history = self.segments[-1].history
         behind = range(self._unprompted, len(history))
         first = self._unprompted = next((place for place in behind if _is_prompt(history[place])), len(history))
@@ -178,7 +179,7 @@ class _Rollout:
 
 
 def _from_agent(payload: Json) -> Json:
-    """What another agent told this one, as Codex hands it to the model (InterAgentCommunication of its protocol)."""
+    """Return a message of another agent in the form that Codex sends (InterAgentCommunication of its protocol)."""
     author, recipient = payload["author"], payload["recipient"]
     content = [{"type": "input_text", "text": payload.get("content") or ""}]
     if sealed := payload.get("encrypted_content"):
@@ -189,7 +190,7 @@ def _from_agent(payload: Json) -> Json:
 
 
 def _is_output(item: Json) -> bool:
-    """Whether it answers a call of the history; a search that the provider ran has no call there."""
+    """Return True for the result of a call. A search that the provider ran has no call in the history."""
     named = item.get("call_id") and item.get("execution") != "server"
     return bool(named) and str(item.get("type")).endswith("_output")
 
@@ -206,7 +207,7 @@ def _texts(item: Json) -> Iterator[str]:
 
 
 def _says(item: Json, instructions: str) -> bool:
-    """Newer releases send the instructions as a message of their own."""
+    """Return True if the item has the instructions. Newer releases send them as a developer message."""
     return item.get("role") == "developer" and instructions in _texts(item)
 
 

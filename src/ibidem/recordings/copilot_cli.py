@@ -1,11 +1,12 @@
-"""Sessions of GitHub Copilot CLI: one event per line, `{type, data, id, parentId, timestamp}`.
+"""Reader for GitHub Copilot CLI: one event per line, `{type, data, id, parentId, timestamp}`.
 
-Events of a sub-agent carry its id, in older files the call that started it; its first prompt is the argument of that
-call where the log has no better one. The system prompt is logged again at every prompt, and is a new context only if it
-differs. A compaction replaces what was there when it began; what came while it ran stays.
+- Events of a subagent have its id, in older files the id of the call that started it. If the log does not have the
+  subagent's first prompt, the prompt argument of that call is used.
+- The system prompt is logged at every user prompt. It starts a new segment only if it changed.
+- A compaction replaces the entries that existed when it started. Later entries stay.
 
-Not in the log: tools, thoughts as they were sent, the words of an error as the model is told them, in older releases
-input tokens, and what a truncation removed. A rewind removes its events from the file, so none is seen.
+Not in the log: tools, thinking as it was sent, the wording of errors, text removed by truncation, and in older releases
+input tokens. A rewind deletes its events from the file, so it is not visible.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ def read(log: Log) -> Iterable[Recording]:
 
 
 class _CopilotThread:
-    """One conversation. The system prompt, where it is told, is its first entry."""
+    """One conversation. If the log has a system prompt, it is the first entry of the history."""
 
     def __init__(self, prompt: str | None) -> None:
         self.segments = Segments()
         self.prompt = prompt
         self.prompts: dict[str, Json] = {}
-        """Every system prompt that was told, once."""
+        """Each distinct system prompt, as one object."""
         self.at: float | None = None
         self.compacting: int | None = None
-        """Entries that were there when a compaction began."""
+        """Length of the history when the running compaction started."""
         self.results: dict[str, str] = {}
-        """Those of the last answer's calls: they are sent in its order, whichever comes first."""
+        """Results of the last response's calls. They are sent in the order of the calls."""
         self.order: list[str] = []
         self.chat = Chat()
         self.chat.segment = self.segments.current
@@ -82,13 +83,13 @@ class _CopilotThread:
             self._return()
 
     def _return(self) -> None:
-        """Hand over the results that are there."""
+        """Pass the available results to the builder, in the order of their calls."""
         for call in [*(call for call in self.order if call in self.results), *self.results]:
             if call in self.results:
                 self.chat.result(call, self.results.pop(call))
 
     def compacted(self, summary: str | None) -> None:
-        """Results of calls that were summarised are not sent on."""
+        """Replace the history by a summary. Drop later results whose calls were summarized."""
         kept = [] if self.compacting is None else self.chat.history[max(self.compacting, len(self.system)) :]
         self.compacting = None
         while kept and kept[0]["role"] == "tool":
@@ -103,7 +104,7 @@ class _CopilotThread:
             self.chat.say("user", message)
 
     def _begin(self, history: list[Json], cause: Cause) -> None:
-        """What waits for results goes on waiting."""
+        """Start a segment. Messages that wait for results keep waiting."""
         self.chat.segment = self.segments.begin(history, cause)
 
     def done(self) -> list[RecordedSegment]:
@@ -116,9 +117,9 @@ class _CopilotReading:
     def __init__(self) -> None:
         self.threads = {"": _CopilotThread(None)}
         self.prompts: dict[str, str] = {}
-        """What calls that start an agent told it."""
+        """Id of a call that starts a subagent → its prompt argument."""
         self.usages: dict[str, Usage] = {}
-        """What the provider counted, by its id of the answer."""
+        """Usage by the provider's id of the response."""
         self.project = self.id = self.title = ""
         self.model = ""
 
@@ -175,7 +176,7 @@ class _CopilotReading:
 
 
 def _call(told: Json) -> Json:
-    """A call as it is sent: without white space between its arguments, and what is no object is text."""
+    """Return a call in wire format: arguments as compact JSON, or as text for a custom tool."""
     name, arguments = told["name"], told.get("arguments") or {}
     if told.get("type") == "custom" and isinstance(arguments, str):
         return {"id": told["toolCallId"], "type": "custom", "custom": {"name": name, "input": arguments}}
@@ -186,7 +187,7 @@ def _call(told: Json) -> Json:
 
 
 def _usage(found: Json) -> Usage:
-    """The input holds what was read from the cache and written to it, with every provider."""
+    """Convert usage. For every provider, `inputTokens` includes cache reads and writes."""
     total, read, written = (count(found.get(key)) for key in ("inputTokens", "cacheReadTokens", "cacheWriteTokens"))
     output, reasoning = count(found.get("outputTokens")), count(found.get("reasoningTokens"))
     return Usage(max(0, total - read - written), read, written, output=output, reasoning=reasoning)

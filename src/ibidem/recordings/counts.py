@@ -1,4 +1,4 @@
-"""Token counts and model names as agents copy them from litellm."""
+"""Read token counts and model names from the field names of litellm, which many agents copy to their logs."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from ..billing.usage import Usage
 from .recording import Json
 
 MAX_TOKENS = 10**12
-"""Tokens that no request has: a log that says more counts for one that says nothing."""
+"""Upper limit of plausible token counts. Larger counts are ignored."""
 
 
 def name_of(*found: Any) -> str:
-    """The first that is a name at all."""
+    """Return the first value that is a non-empty string."""
     return next((each for each in found if isinstance(each, str) and each), "")
 
 
 def count(value: Any) -> int:
-    """A number of tokens; 0 for what is none."""
+    """Return `value` if it is a valid token count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def within(found: Json, key: str) -> Json:
-    """The object that stands there; an empty one for anything else."""
+    """Return the object at `key`; an empty object if there is something else."""
     inner = found.get(key)
     return inner if isinstance(inner, dict) else {}
 
 
 def usage_of(found: Any) -> Usage | None:
-    """Token counts as litellm hands them on from every provider, and as agents copy them from there.
+    """Convert usage in the field names of litellm; None if there are no input tokens.
 
-    `prompt_tokens` holds what was read from the cache, as with OpenAI, and in newer releases what was written to it
-    too. Older ones left the latter apart and, before that, both: so a count that is too large to be a part is apart.
-    None where nothing was counted.
+    In current releases, `prompt_tokens` includes cache reads and writes. In older releases it excludes the writes, and
+    in still older ones both. So a count that is larger than the total is not part of it.
     """
     if not isinstance(found, dict):
         return None

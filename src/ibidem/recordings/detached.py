@@ -1,15 +1,15 @@
-"""Agent logs without thinking, so that a conversation continues without Ibidem.
+"""Remove thinking from agent logs, so that a conversation can continue without Ibidem.
 
 Newer Claude models sign each thinking block over everything that was sent before it. In a conversation that Ibidem
 rewrote, this is the rewritten text. A client without Ibidem sends the original text with these blocks, and the
 provider rejects the request. The provider accepts a history without thinking.
 
-Claude Code writes one row per content block. A row with nothing but thinking is removed, and no other row may name it
-afterwards: its children get its parent, lists lose it. Other agents write one row per message. These rows stay, maybe
-with an empty content, which such agents do not send.
+Claude Code writes one row per content block. A row that contains only thinking is removed, and so are all references to
+it: its children get its parent, and lists lose its id. Other agents write one row per message. These rows stay, maybe
+with empty content, which such agents do not send.
 
-A row that changes keeps its bytes except those of the changed value. All other lines keep theirs, also lines that are
-not JSON. A log is untrusted input: ids can occur twice, and parents can form a cycle.
+In a changed row, only the bytes of the changed value are different. All other lines stay byte for byte the same, also
+lines that are not JSON. A log is untrusted input: ids can occur twice, and parents can form a cycle.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .recording import Json, Recording
 
 THINKING = ("thinking", "redacted_thinking")
 CLAUDE_APIS = ("", "anthropic-messages", "bedrock-converse-stream")
-"""Interfaces of pi that serve Claude; other providers need their own reasoning back."""
+"""APIs of pi that serve Claude. Other providers require their own reasoning in later requests."""
 FORWARD_KEYS = ("headUuid",)
-"""Keys that name the first row of a range. If that row is removed, the range starts with the row behind it."""
+"""Keys that refer to the first row of a range. If that row is removed, the range starts with the next row."""
 OPAQUE_KEYS = ("message", "toolUseResult", "attachment", "content", "rendered")
-"""Keys with text of the conversation. A row id in there is not a reference."""
+"""Keys with text of the conversation. A row id in this text is not a reference."""
 MAX_REFERENCE_DEPTH = 6
 """Containers around a reference. Real logs have at most three."""
 MAX_FIRST_LINE = 1 << 20
-"""Bytes of a log that are read to tell whose subagent wrote it."""
+"""Bytes of a subagent's log that are read to find its session id."""
 MAX_FOLDERS = 1000
 """Working folders that are collected from one log."""
 
@@ -79,8 +79,8 @@ def _pi_contents(row: Json) -> Iterator[tuple[str, str]]:
 
 
 def _claude_companions(log: FilePath, session: str) -> list[FilePath]:
-    """Logs of subagents: in a folder of the session, or beside its log in older releases."""
-    if log.name.startswith("agent-"):  # it is one itself
+    """Return the logs of subagents: in a folder of the session, or in older releases next to the session's log."""
+    if log.name.startswith("agent-"):  # this is a subagent's log
         return []
     own = [FilePath(where, name) for where, _, names in os.walk(log.with_suffix("") / "subagents") for name in names]
     beside = [path for path in log.parent.glob("agent-*.jsonl") if path != log and _names_session(path, session)]
@@ -109,7 +109,7 @@ EDITABLE_LOGS: Mapping[str, EditableLog] = {
 
 
 def may_hold_signed_thinking(session: Recording) -> bool:
-    """Whether a session that cannot be edited may hold thinking that is signed over the history."""
+    """Return True if a session that cannot be edited may have thinking that is signed over the history."""
     return any(map(signs_thinking, session.models)) or (not session.models and session.format == ANTHROPIC)
 
 
@@ -121,7 +121,7 @@ class ThinkingSurvey:
     """Lines that are JSON objects."""
     blocks: int = 0
     signed: bool = False
-    """Whether a model that signs over the history, or an unknown model, made at least one block."""
+    """True if at least one block is from a model that signs over the history, or from an unknown model."""
     folders: set[str] = field(default_factory=set)
     """Working folders of the client."""
     removed: dict[str, str | None] = field(default_factory=dict)
@@ -185,10 +185,10 @@ def _is_only_thinking(row: Json, positions: list[Path], layout: EditableLog) -> 
 
 
 class RowLinks:
-    """Where a reference to a removed row points instead."""
+    """Replacements for references to removed rows."""
 
     def __init__(self, surveys: Iterable[ThinkingSurvey]) -> None:
-        """Rows of all logs of a session count: the log of a subagent can name rows of the main log."""
+        """Collect the removed rows of all logs of a session. A subagent's log can refer to rows of the main log."""
         self._removed: dict[str, str | None] = {}
         self._following: dict[str, str] = {}
         for survey in surveys:
@@ -199,22 +199,22 @@ class RowLinks:
         return bool(self._removed)
 
     def is_removed(self, name: str, remaining: Set[str]) -> bool:
-        """Whether no row has this id any more. If an id occurs twice, one of its rows may stay."""
+        """Return True if no remaining row has this id. If an id occurs twice, one of its rows may stay."""
         return name in self._removed and name not in remaining
 
     def before(self, name: str, remaining: Set[str]) -> str | None:
-        """The nearest row above a removed one that stays; None if there is none, or only a cycle."""
+        """Return the nearest remaining row above a removed one; None if it does not exist or there is a cycle."""
         passed: list[str] = []
         current: str | None = name
         while current is not None and self.is_removed(current, remaining):
             passed.append(current)
             current, self._removed[passed[-1]] = self._removed[passed[-1]], None  # None: a cycle ends here
-        for each in passed:  # the next walk is short, however long the chain of removed rows is
+        for each in passed:  # so that the next walk is short, even in a long chain of removed rows
             self._removed[each] = current
         return current
 
     def behind(self, name: str, remaining: Set[str]) -> str | None:
-        """The nearest row below a removed one that stays, or else the nearest above it."""
+        """Return the nearest remaining row below a removed one, or else the nearest above it."""
         passed: set[str] = set()
         current: str | None = name
         while current is not None and current not in passed and self.is_removed(current, remaining):
@@ -228,7 +228,7 @@ class RowLinks:
 def remove_thinking(
     lines: Iterable[bytes], layout: EditableLog, links: RowLinks, remaining: Set[str]
 ) -> Iterator[bytes]:
-    """The lines of a log without thinking. `remaining` are the ids of the rows of this log that stay."""
+    """Yield the lines of a log without thinking. `remaining` are the ids of the rows of this log that stay."""
     for line in lines:
         row = decoded(line)
         if not isinstance(row, dict):
@@ -244,7 +244,7 @@ def remove_thinking(
 
 
 def _relinked(row: Json, links: RowLinks, remaining: Set[str]) -> Iterator[Change]:
-    """Changes to all references to removed rows. Keys differ by release, so values decide."""
+    """Yield changes for all references to removed rows. The keys differ by release, so every value is checked."""
     waiting: list[tuple[Path, Any]] = [((), row)]
     while waiting:
         path, container = waiting.pop()
@@ -263,7 +263,7 @@ def _relinked(row: Json, links: RowLinks, remaining: Set[str]) -> Iterator[Chang
 
 
 def _changed(line: bytes, row: Json, changes: list[Change]) -> bytes:
-    """The line with the changes made, and otherwise the same bytes."""
+    """Return the line with the changes made and all other bytes unchanged."""
     expected = rebuild(row, changes)
     try:
         written = splice(line, row, changes)
@@ -271,7 +271,7 @@ def _changed(line: bytes, row: Json, changes: list[Change]) -> bytes:
             return written
     except (IbidemError, *UNUSABLE):  # a key that occurs twice, or a key that is not UTF-8
         pass
-    try:  # no client writes such a line: it is written anew with the values that its reader sees
+    try:  # no client writes such a line, so losing its exact bytes is acceptable: write the parsed values
         return json.dumps(expected, separators=(",", ":")).encode() + (b"\n" if line.endswith(b"\n") else b"")
     except RecursionError:
         raise IbidemError("a row is nested too deeply to be edited: start a new conversation instead") from None

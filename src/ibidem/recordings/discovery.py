@@ -1,7 +1,8 @@
-"""Where agents keep their logs on this machine, and how to get at what is found there.
+"""Find and load the logs of agents on this machine.
 
-The environment, the home folder and the platform are given: nothing here reads them itself. A variable moves a place,
-as it does for the agent. All of these agents use the home folder on every platform (on Windows the user profile).
+Callers pass the environment, the home folder and the platform, so that tests can replace them. Environment variables
+change the log folder, as they do for the agent. All of these agents use the home folder on every platform (on Windows
+the user profile).
 """
 
 from __future__ import annotations
@@ -18,45 +19,52 @@ from .opencode_store import exports, is_store
 
 DATABASES = ("opencode.db", "opencode-*.db")
 PACKINGS = ("", ".gz", ".zst")
-"""What the name of a log ends with as it was written, and packed."""
+"""Endings of plain and compressed files."""
 LOG_ENDINGS = tuple(f"{ending}{packing}" for ending in (".jsonl", ".json", ".traj") for packing in PACKINGS)
-"""What names of logs end with, in a folder or at a URL."""
+"""Endings of log names, in a folder or at a URL."""
 LOGS = (*(f"*{ending}" for ending in LOG_ENDINGS), *DATABASES)
-"""What is looked for in a folder that the user names."""
+"""Name patterns of the logs in a folder that the user passes."""
 
 
 def _packed(*names: str) -> tuple[str, ...]:
-    """These names, and those of packed copies: old logs are often packed to save space."""
+    """Return the patterns with those of compressed copies, because users often compress old logs."""
     return tuple(f"{name}{packing}" for name in names for packing in PACKINGS)
 
 
 class Files(NamedTuple):
+    """Log files in a folder of an agent."""
+
     folder: str
-    """Below the root."""
+    """Path below the agent's root folder."""
     names: tuple[str, ...]
+    """Name patterns."""
     deep: bool = True
-    """Whether the folders below it count."""
+    """Search subfolders too."""
 
 
 class Root(NamedTuple):
+    """Folder where an agent stores its data."""
+
     default: str
-    """Below the home folder."""
+    """Path below the home folder."""
     variable: str = ""
-    """Moves it."""
+    """Environment variable that replaces the default."""
     below: str = ""
-    """What follows the variable's value."""
+    """Path below the folder in the variable."""
     platforms: tuple[str, ...] = ("linux", "darwin", "win32")
 
 
 class AgentLogs(NamedTuple):
+    """Locations of one agent's logs."""
+
     agent: str
     roots: tuple[Root, ...]
     files: tuple[tuple[Files, ...], ...]
-    """Alternatives: the first that finds something counts."""
+    """Alternatives. The first one that matches any file is used."""
 
 
 LIST_VARIABLES = frozenset({"CLAUDE_CONFIG_DIR"})
-"""Variables that may name more than one folder, with commas between them."""
+"""Variables that can contain several folders, separated by commas."""
 
 AGENT_LOGS: tuple[AgentLogs, ...] = (
     AgentLogs(
@@ -80,32 +88,32 @@ AGENT_LOGS: tuple[AgentLogs, ...] = (
     AgentLogs(
         "copilot-cli",
         (Root(".copilot", "COPILOT_HOME"),),
-        # Beside its events a session keeps files of its own, which may be of any kind.
+        # The session's folder also has other files, of any type.
         ((Files("session-state", _packed("events.jsonl")), Files("session-state", _packed("*.jsonl"), deep=False)),),
     ),
     AgentLogs(
         "gemini-cli",
         (Root(".gemini", "GEMINI_CLI_HOME", ".gemini"),),
-        # A sub-agent's chat lies in a folder with the name of the session.
+        # The chat of a subagent is in a folder with the name of its session.
         ((Files("tmp", _packed("chats/session-*.json", "chats/session-*.jsonl", "chats/*/*.jsonl")),),),
     ),
     AgentLogs("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", _packed("*.jsonl")),),)),
     AgentLogs(
         "opencode",
         (Root(".local/share/opencode", "XDG_DATA_HOME", "opencode"),),
-        # The database took over what was in the folder.
+        # The database replaced the folder.
         ((Files("", DATABASES, deep=False),), (Files("storage", ("session",), deep=False),)),
     ),
 )
 
 
 def discover(environ: Mapping[str, str], home: Path, platform: str) -> list[Path]:
-    """The logs of every agent that is known. Folders that cannot be read are passed over."""
+    """Return the logs of all known agents. Unreadable folders are skipped."""
     return _told_apart(path for _, path in _everywhere(environ, home, platform))
 
 
 def discover_by_agent(environ: Mapping[str, str], home: Path, platform: str) -> dict[str, list[Path]]:
-    """The logs that `discover` finds, in its order, by the agent in whose place they lie; only agents that have any."""
+    """Return the logs that `discover_logs` finds, grouped by agent. Agents without logs are omitted."""
     owners: dict[Path, str] = {}
     for agent, path in _everywhere(environ, home, platform):
         owners.setdefault(path, agent)
@@ -115,7 +123,7 @@ def discover_by_agent(environ: Mapping[str, str], home: Path, platform: str) -> 
 
 
 def _everywhere(environ: Mapping[str, str], home: Path, platform: str) -> Iterator[tuple[str, Path]]:
-    """Agents, and what lies in their places."""
+    """Yield agents with the paths of their logs."""
     for place in AGENT_LOGS:
         for root in _roots(place, environ, home, platform):
             for files in place.files:
@@ -135,7 +143,7 @@ def _roots(place: AgentLogs, environ: Mapping[str, str], home: Path, platform: s
 
 
 def _named(environ: Mapping[str, str], home: Path) -> Iterator[tuple[str, Path]]:
-    """Logs in places of their own: a folder of pi's sessions, and OpenCode's database."""
+    """Yield logs whose path is in its own variable: pi's session folder and OpenCode's database."""
     if folder := environ.get("PI_CODING_AGENT_SESSION_DIR"):
         yield from (("pi", path) for path in _found(_expanded(folder, home), Files("", _packed("*.jsonl"))))
     if name := environ.get("OPENCODE_DB"):
@@ -162,7 +170,7 @@ def _matches(path: PurePath, names: Iterable[str]) -> bool:
 
 
 def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
-    """What lies in a folder, links followed but no folder twice. Stores are whole: nothing below them is told."""
+    """Yield the files in a folder. Links are followed, but no folder is visited twice. A store counts as one file."""
     seen: set[str] = set()
     for where, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(where)
@@ -179,7 +187,7 @@ def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
 
 
 def _told_apart(paths: Iterable[Path]) -> list[Path]:
-    """In order; of several ways to one file, the first."""
+    """Return the paths sorted, without duplicates. If several paths lead to one file, the first one counts."""
     found: dict[object, Path] = {}
     for path in sorted(paths):
         found.setdefault(_identity(path), path)
@@ -187,7 +195,7 @@ def _told_apart(paths: Iterable[Path]) -> list[Path]:
 
 
 def _identity(path: Path) -> object:
-    """One question instead of one for each folder on the way; where there is no answer, the way itself."""
+    """Return the device and inode of a file, which needs one system call. If they are unknown, return the real path."""
     try:
         known = os.stat(path)
     except OSError:
@@ -196,16 +204,16 @@ def _identity(path: Path) -> object:
 
 
 def logs_in(path: Path) -> list[Path]:
-    """The logs in a folder, hidden folders included: that is where agents keep them. A file stands for itself."""
+    """Return the logs in a folder, also in hidden folders, where agents store them. For a file, return its path."""
     if not path.is_dir() or is_store(path):
         return [path]
     return _told_apart(one for one in _below(path, deep=True) if one.is_dir() or _matches(one, LOGS))
 
 
 def load(path: Path) -> bytes:
-    """The bytes of a log, whatever it is kept in: a store becomes one session per line. Raises OSError, LogError."""
+    """Return the bytes of a log. A store is exported with one session per line. Raises OSError and LogError."""
     if is_store(path):
         return b"".join(msgspec.json.encode(export) + b"\n" for export in exports(path))
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise LogError(f"{path}: not a regular file. Copy its content to a file, and name that.")
+        raise LogError(f"{path}: not a regular file. Copy its content to a file and pass that file.")
     return path.read_bytes()

@@ -1,17 +1,21 @@
-"""Chats of Gemini CLI: one JSON object with its messages, or in newer versions one record per line.
+"""Reader for Gemini CLI: one JSON object with its messages, or in newer versions one record per line.
 
-A line is a message, a message again (its calls were done: the last one counts), `$set` with other messages in place of
-all before (the start, a compression, a resumed session), or `$rewindTo` a message, which goes with all after it. A call
-stands in the message that made it, with its result; newer versions tell the result again as a message of the user,
-which is what was sent. A resumed session sends results twice, and its log says so.
+A line is one of these:
 
-Neighbours of one role are sent as one content by versions that write lines. Thoughts are not sent back. Versions that
-write one object put the calls of an answer without a text to the message before; the time at which their results were
-written tells them apart.
+- A message, or a newer version of the message before, with the results of its calls.
+- `$set`: replaces all messages (at the start, after a compression, in a resumed session).
+- `$rewindTo`: removes a message and all after it.
 
-Not in the log: the system prompt, the tools, thought signatures, the requests on the side that choose a model or
-summarise; and in one object the opening message about the folder, whether a call had an id, and where a session was
-resumed, from where on thoughts were sent as well.
+A call is in the message that made it, with its result. Newer versions log the result again as a user message, which is
+the form that was sent. A resumed session sends results twice, and its log shows that.
+
+Versions that write lines send consecutive messages of one role as one content. Thinking is not sent. Versions that
+write one object append the calls of a response without text to the previous message. The times of their results show
+where one response ends.
+
+Not in the log: the system prompt, the tools, thinking signatures, and side requests that choose a model or summarize.
+The one-object format also lacks the first message about the folder, the ids of calls, and the position where a session
+was resumed. After that position, thinking was sent too.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from .recording import Cause, Json, RecordedRequest, Recording
 
 OPENING = "<session_context>"
 BATCH_SECONDS = 0.01
-"""The results of one batch are written at once; those of the next have an answer of the model before them."""
+"""Maximum time between results of one batch of calls. The next batch follows another response of the model."""
 _FOLDER = re.compile(r"Workspace Directories:\*\*\s+- (\S[^\n]*)")
 
 
@@ -58,7 +62,7 @@ def read(log: Log) -> Iterable[Recording]:
 
 
 def _summary(log: Log) -> str:
-    """What newer versions call a session, once it is over: the last such line counts."""
+    """Return the title that newer versions log at the end of a session. The last one counts."""
     found = ""
     for _, row in log.rows:
         match row:
@@ -68,7 +72,7 @@ def _summary(log: Log) -> str:
 
 
 def _records(log: Log) -> Iterator[tuple[int, Any]]:
-    """Messages and changes of them in order, each message in its last version."""
+    """Yield messages and `$` records in order, each message in its last version."""
     last: tuple[int, Any] | None = None
     for line, row in _rows(log):
         if last and not (isinstance(row, dict) and "id" in row and row["id"] == last[1].get("id")):
@@ -103,14 +107,14 @@ def _replaced(row: Json) -> list[Any] | None:
 
 
 class _Contents:
-    """Contents as they are sent."""
+    """Builder of Gemini contents."""
 
     def __init__(self, *, joined: bool) -> None:
         self.segments = Segments()
         self.joined = joined
-        """Whether neighbours of one role are one content."""
+        """True if consecutive messages of one role are sent as one content."""
         self.due: list[Json] = []
-        """Results that stand with their calls and were not told as a message yet."""
+        """Results logged with their calls that did not appear in a user message yet."""
 
     @property
     def history(self) -> list[Json]:
@@ -130,13 +134,13 @@ class _Contents:
 
 
 class _Mark(NamedTuple):
-    """How contents stood behind a message. What was there before their last entry has not changed since."""
+    """Snapshot of the contents after a message. Later changes affect only its last entry and new ones."""
 
     length: int
     last: list[Json]
     due: list[Json]
     at: float | None
-    """When the last call before was made."""
+    """Time of the last call so far."""
 
 
 class _GeminiReading:
@@ -146,9 +150,9 @@ class _GeminiReading:
         self.at: float | None = None
         self.folder = ""
         self._again = _Contents(joined=joined)
-        """The messages told again, as far as a rewind needed it."""
+        """Copy of the contents, rebuilt message by message for a rewind."""
         self._marks = [_Mark(0, [], [], None)]
-        """How `_again` stood behind so many messages."""
+        """Snapshots of the rebuilt contents, indexed by the number of messages."""
 
     def take(self, row: Json) -> None:
         if (messages := _replaced(row)) is not None:
@@ -169,17 +173,17 @@ class _GeminiReading:
             self.turns.segments.begin(fresh.history, _cause(before.history, fresh.history))
         else:
             before.history.extend(fresh.history[len(before.history) :])
-        fresh.history[:] = self.turns.history  # equal, and so the same objects from here on
+        fresh.history[:] = self.turns.history  # equal values, but the objects that segments share
         self.turns.due, self.messages = fresh.due, messages
 
     def _tell_again(self, messages: list[Json]) -> _Contents:
-        """These messages alone, of which the first may have been told again before."""
+        """Rebuild the contents of these messages, starting from the last snapshot that is still valid."""
         del self._marks[len(messages) + 1 :]
         again, mark, at = self._again, self._marks[-1], self.at
         again.history[max(0, mark.length - 1) :] = mark.last
         again.due, self.at = mark.due, mark.at
         for message in messages[len(self._marks) - 1 :]:
-            with suppress(*UNUSABLE):  # it was named when its line was read, or is not known at all
+            with suppress(*UNUSABLE):  # already reported when its line was read, or of an unknown type
                 self._say(again, message, told=False)
             self._marks.append(_Mark(len(again.history), again.history[-1:], again.due, self.at))
         self.at = at if self.at is None else self.at
@@ -232,7 +236,7 @@ class _GeminiReading:
 
 
 def _is_open(turns: _Contents) -> bool:
-    """Whether the last thing is an answer whose calls were not told yet."""
+    """Return True if the history ends in a response whose calls may still follow."""
     last = turns.history[-1] if turns.history else {"role": ""}
     return last["role"] == "model" and not any("functionCall" in part for part in last["parts"])
 
@@ -250,7 +254,7 @@ def _batches(calls: list[Json]) -> Iterator[list[Json]]:
 
 
 def _parts(content: Any) -> list[Json]:
-    """As they are sent: a name in front of an id is this agent's own, and empty texts say nothing."""
+    """Return parts as they are sent: without the agent's name prefix in ids, without thinking and empty texts."""
     listed = content if isinstance(content, list) else [content] if content else []
     found = [{"text": part} if isinstance(part, str) else part for part in listed]
     return [_part(part) for part in found if not part.get("thought") and part != {"text": ""}]
@@ -293,7 +297,7 @@ def _folder(heads: list[Json]) -> str:
 
 
 def _usage(tokens: Any) -> Usage | None:
-    """The input holds what was read from the cache; what tools on Google's side put in is counted beside it."""
+    """Convert usage. `input` includes cache reads, but not the input from tools that Google runs."""
     if not isinstance(tokens, dict) or not count(tokens.get("input")):
         return None
     read_, thoughts = count(tokens.get("cached")), count(tokens.get("thoughts"))

@@ -1,4 +1,4 @@
-"""By what a user can name a session: the id that its agent prints, or what the file's name says of it."""
+"""Session ids that a user can pass to a command: the id that the agent prints, or the id in the file name."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import PurePath
 from .recording import Recording
 
 ENDINGS = (".zst", ".gz", ".jsonl", ".json", ".traj", ".db")
-"""Of the names of logs, in the order in which they are taken off."""
+"""Endings of log names, in the order in which they are removed."""
 SHARED_NAMES = frozenset({"events", "trajectory", "output", "session"})
-"""Names that every log of an agent has: its folder tells them apart."""
+"""Names that all logs of an agent have. The folder's name identifies the session instead."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)
 
 
 def session_id(session: Recording) -> str:
-    """Its own, or that of its file where the log does not say; sessions of one file are told apart by their names."""
+    """Return the id of a session: from its log, or else its name within the file, or else from the file name."""
     return session.id or session.name or ids_in(session.path)[0]
 
 
 def ids_in(path: str) -> tuple[str, ...]:
-    """What the name of a log says: the id at its end, if there is one (`rollout-<time>-<id>.jsonl`), and all of it."""
+    """Return the ids in a log's name: the UUID at its end, if any (`rollout-<time>-<id>.jsonl`), and the whole name."""
     place = PurePath(path)
     name = place.name
     for ending in ENDINGS:

@@ -1,8 +1,8 @@
-"""The log of ibidem's own proxy (`--json-log`): one row per request, with what was counted and paid.
+"""Read the usage log of Ibidem's proxy (`--json-log`): one row per request, with token counts and cost.
 
-It holds figures and no histories, so it is no `Recording`: nothing can be replayed, but what was paid, and what would
-have been paid otherwise, is known as it was at the time. A file may hold several runs of the proxy, each of which
-numbers its conversations from one: `started` tells the runs apart.
+The log has no histories, so it is not a `Recording` and cannot be replayed. It has the actual cost and the baseline,
+both with the prices at that time. A file can contain several runs of the proxy, and each run numbers its conversations
+from one. The field `started` identifies the run.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from .streams import LogBytes
 from .titles import on_one_line
 
 REQUIRED = frozenset({"id", "at", "path", "outcome", "status", "bytes_in", "bytes_out", "took_ms", "would_have_paid"})
-"""What every row has, whatever version of the proxy wrote it."""
+"""Fields of every row, in all versions of the proxy."""
 SNIFFED_BYTES, SNIFFED_LINES = 1 << 16, 8
-"""How far into a file rows are looked for: a row is short, and the first may be cut off."""
+"""Size of the file's start that is searched for a row. Rows are short, and the first one may be cut off."""
 REFUSAL = (
-    "a log of ibidem's proxy (--json-log): it has the figures of each request, and no conversations to read: "
-    "name the agent's own log"
+    "a log of ibidem's proxy (--json-log): it has the cost of each request, but no conversations. "
+    "Pass the agent's own log instead"
 )
 
 
 class LoggedExchange(NamedTuple):
-    """One request that went through the proxy. What the row does not say is empty or None."""
+    """One request that the proxy logged. Fields missing in the row are empty or None."""
 
     time: float
-    """Unix seconds at which it was sent."""
+    """Unix seconds when it was sent."""
     model: str
     format: str
     usage: Usage | None
-    """None where the provider counted nothing, or nobody could tell."""
+    """None if the provider reported no usage."""
     paid: float | None
-    """Dollars of input."""
+    """Input cost in dollars."""
     would_have_paid: float | None
-    """Dollars of input had it gone out as it came. With `--observe`, where all goes out as it came, had it been
-    rewritten."""
+    """Input cost in dollars without Ibidem. With `--observe`: the cost with rewriting, because requests are forwarded
+    unchanged."""
     observed: bool
-    """Whether that is so."""
+    """True if the proxy ran with `--observe`."""
     conversation: str
-    """Its number in this run of the proxy."""
+    """Number of the conversation in this run of the proxy."""
     started: float | None
-    """Unix seconds at which the proxy was started: with the conversation it names one in all files."""
+    """Unix seconds when the proxy started. Together with `conversation`, it identifies a conversation in all files."""
     client: str
-    """What the client calls itself, with its version."""
+    """Name and version of the client, as the client reports them."""
     title: str
     status: int
-    """Of the answer over HTTP; 0 where there was none."""
+    """HTTP status of the response; 0 if there was no response."""
 
 
 def is_logged(row: Json) -> bool:
-    """Whether a row of a file is one that the proxy wrote."""
+    """Return True if the proxy wrote this row."""
     return row.keys() >= REQUIRED and isinstance(row["outcome"], str) and seconds(row["at"]) is not None
 
 
 def is_json_log(data: LogBytes) -> bool:
-    """Whether a file is such a log, by its beginning alone."""
+    """Return True if the first lines of a file have a row of the proxy's usage log."""
     lines = beginning(data, SNIFFED_BYTES).splitlines()[:SNIFFED_LINES]
     rows = (decoded(line) for line in lines if b'"would_have_paid"' in line)
     return any(isinstance(row, dict) and is_logged(row) for row in rows)
 
 
 def read_json_log(path: str, data: LogBytes) -> list[LoggedExchange] | None:
-    """The requests in a log of the proxy, in the order in which they ended; None for any other file.
+    """Return the requests in a usage log of the proxy, in the order in which they ended; None for any other file.
 
-    Raises LogError where it begins like one and cannot be unpacked.
+    Raises LogError if the file starts like such a log but cannot be decompressed.
     """
     if not is_json_log(data):
         return None
@@ -96,7 +96,7 @@ def _exchange(row: Json) -> LoggedExchange:
 
 
 def _usage(row: Json) -> Usage | None:
-    """`written` of a row is all that was written, for however long."""
+    """Convert usage. The field `written` includes cache writes of every TTL."""
     fresh, read, written, long, output = (
         count(row.get(name)) for name in ("fresh", "read", "written", "written_1h", "output")
     )
@@ -106,7 +106,7 @@ def _usage(row: Json) -> Usage | None:
 
 
 def dollars_in(value: Any) -> float | None:
-    """An amount; None for what is none."""
+    """Return `value` if it is a valid amount of dollars, else None."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if isfinite(value) and value >= 0 else None

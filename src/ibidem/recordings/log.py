@@ -1,7 +1,7 @@
-"""A log file as rows: one JSON value per line, one value in all, or a list of them; plain or packed (zstd, gzip).
+"""Read a log file as rows: one JSON object per line, a single object, or a list; plain or compressed (zstd, gzip).
 
-A line that is no JSON object, or that a reader cannot use, is counted, named and skipped: agents are killed while they
-write. What cannot be read at all is a LogError that says why.
+A line that is not a JSON object, or that a reader cannot use, is skipped and reported, because agents can be killed
+while they write. If no row can be read, LogError explains the reason.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from .recording import Json, RecordedSegment, Skipped
 from .streams import MAX_LINE_BYTES, LogBytes, LogFileStream, LongLine, StreamedRows
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-"""What a zstd frame begins with."""
+"""First bytes of a zstd frame."""
 GZIP_MAGIC = b"\x1f\x8b"
-"""What a gzip member begins with."""
+"""First bytes of a gzip member."""
 MAX_UNPACKED = 512 << 20
-"""Bytes that a compressed log may unpack to."""
+"""Maximum decompressed size of a log, in bytes."""
 CHUNK_BYTES = 1 << 20
-"""Bytes that are unpacked at once."""
+"""Maximum size of a decompressed piece, in bytes."""
 PROBED_LINES = 64
-"""Lines that tell whether a file is one value or a row per line."""
+"""Number of lines that are read to detect whether a file is one JSON value or has one per line."""
 
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
-"""What reading a row of an unexpected shape raises."""
+"""Exceptions from reading a row with an unexpected structure."""
 
 
 class LogError(IbidemError):
-    """A file that holds no session; the message says what it holds and what to do."""
+    """The file has no readable session. The message says what the file is and what to do."""
 
 
 @dataclass(slots=True)
 class Log:
-    """The rows of one file, in order, each with its line (or its number, in a file that is one JSON value)."""
+    """The rows of one file, in order. Each has its line number, or its index if the file is a single JSON value."""
 
     path: str
     rows: list[tuple[int, Json]] | StreamedRows
@@ -51,16 +51,19 @@ class Log:
     unpacked: Unpacked = field(default_factory=Unpacked)
 
     def put_away(self, segment: RecordedSegment) -> RecordedSegment:
-        """A segment that is complete, and shares no entry with another. Those of a large log are packed."""
+        """Compress a finished segment of a large log. The segment must not share entries with another one."""
         return packed(segment, self.unpacked) if isinstance(self.rows, StreamedRows) else segment
 
     def tolerating(self, line: int) -> Tolerating:
-        """Whatever this line has wrong with it, the next ones are read."""
+        """Return a context manager that skips and reports this line if it has an unexpected structure."""
         return Tolerating(self, line)
 
 
 class Tolerating:
-    """There is one for every line, so it is no generator."""
+    """Context manager that turns an error in a line into a skipped line.
+
+    A class instead of a generator, because it is created for every line and must be fast.
+    """
 
     __slots__ = ("_line", "_log")
 
@@ -78,7 +81,7 @@ class Tolerating:
 
 
 def read_log(path: str, data: LogBytes, most: int | None = None) -> Log:
-    """Raises LogError when there is not one JSON object in it. `most`: rows after which the rest does not matter."""
+    """Read the rows of a log, at most `max_rows` if given. Raises LogError if there is no JSON object in it."""
     log = Log(path, [])
     if isinstance(data, LogFileStream):
         probed = list(islice(data.lines(), PROBED_LINES))
@@ -105,7 +108,7 @@ def read_log(path: str, data: LogBytes, most: int | None = None) -> Log:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """One at a time: all of them would be the log once more."""
+    """Yield the lines one by one, because a list of all lines would be a second copy of the log."""
     start = 0
     while (end := data.find(b"\n", start)) >= 0:
         yield data[start:end]
@@ -122,7 +125,7 @@ def _filled(log: Log) -> Log:
 
 
 def _look_through(log: Log, lines: Iterable[bytes]) -> int:
-    """How many rows there are; lines that are none are noted."""
+    """Count the rows, and report lines that are not rows."""
     count = 0
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -141,7 +144,7 @@ def _take(log: Log, rows: list[tuple[int, Json]], number: int, value: Any) -> No
 
 
 def _is_one_value(lines: list[bytes]) -> bool:
-    """Nothing may follow a complete value, so a complete first line with more behind it is a row."""
+    """Return True if the file is a single JSON value: it has one line, or its first line is not a complete object."""
     filled = [line for line in lines if line.strip()]
     return len(filled) < 2 or (not isinstance(filled[0], LongLine) and not isinstance(decoded(filled[0]), dict))
 
@@ -151,14 +154,14 @@ class _Broken(msgspec.Struct):
 
 
 def decoded(data: bytes) -> Any:
-    """The JSON value that is written there; something that is no JSON value where there is none."""
+    """Parse JSON; a `_BrokenLine` with the reason if it is invalid."""
     if isinstance(data, LongLine):
         return _Broken(f"longer than {MAX_LINE_BYTES >> 20} MiB")
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    try:  # more forgiving: lone surrogates, NaN, bytes that are no UTF-8
+    try:  # more tolerant: lone surrogates, NaN, invalid UTF-8
         return json.loads(data.decode("utf-8", "replace"))
     except ValueError as error:
         return _Broken(f"not valid JSON ({error})")
@@ -167,7 +170,7 @@ def decoded(data: bytes) -> Any:
 
 
 def beginning(data: LogBytes, size: int) -> bytes:
-    """The first bytes of a log, unpacked; fewer where it is damaged, or `data` is only the beginning of a file."""
+    """Return the first bytes of a log, decompressed; fewer if the log is damaged or `data` is incomplete."""
     if isinstance(data, LogFileStream):
         data = data.beginning(size)
     _, pieces = _packing(data)
@@ -189,7 +192,7 @@ def _packing(data: bytes) -> tuple[str, Callable[[bytes], Iterator[bytes]] | Non
 
 
 def _unpacked(path: str, data: bytes) -> bytes:
-    """A few kilobytes may unpack to gigabytes, so that is not found out by trying."""
+    """Decompress a log in pieces, because a few kilobytes can expand to gigabytes. Raises LogError at the limit."""
     kind, pieces = _packing(data)
     if pieces is None:
         return data
@@ -198,11 +201,11 @@ def _unpacked(path: str, data: bytes) -> bytes:
         for piece in pieces(data):
             size += len(piece)
             if size > MAX_UNPACKED:
-                told = f"unpacks to more than {MAX_UNPACKED >> 20:,} MiB"
-                raise LogError(f"{path}: {told}: if that is right, unpack it and name the file that comes out")
+                told = f"decompresses to more than {MAX_UNPACKED >> 20:,} MiB"
+                raise LogError(f"{path}: {told}: if that is correct, decompress it and pass the resulting file")
             found.append(piece)
     except _Damaged as error:
-        raise LogError(f"{path}: not a {kind} file, though it begins like one ({error}): copy it again") from None
+        raise LogError(f"{path}: starts like a {kind} file but is damaged ({error}): copy it again") from None
     return b"".join(found)
 
 
@@ -211,18 +214,18 @@ class _Damaged(Exception):
 
 
 def _zstd(data: bytes) -> Iterator[bytes]:
-    """Frames may follow each other, and need not say how large they are."""
+    """Yield decompressed pieces of zstd data with any number of frames, with or without their size."""
     from ..wire.zstd import Unpacker, ZstdError
 
     try:
         yield from Unpacker().pieces(data, CHUNK_BYTES)
-    except (ZstdError, MemoryError) as error:  # a frame may ask for a large window
+    except (ZstdError, MemoryError) as error:  # a frame can require a very large window
         raise _Damaged(error) from None
 
 
 def _gzip(data: bytes) -> Iterator[bytes]:
-    """Members may follow each other; a log that is still being written ends anywhere."""
-    member = zlib.decompressobj(31)
+    """Yield decompressed pieces of gzip data with any number of members. A log that is still written can be cut off."""
+    member = zlib.decompressobj(31)  # gzip format only
     try:
         for start in range(0, len(data), CHUNK_BYTES // 16):
             rest = data[start : start + CHUNK_BYTES // 16]
@@ -236,7 +239,10 @@ def _gzip(data: bytes) -> Iterator[bytes]:
 
 
 def seconds(stamp: Any) -> float | None:
-    """Unix seconds of a timestamp: ISO 8601 text (UTC if it names no zone), seconds or milliseconds; else None."""
+    """Convert a timestamp to Unix seconds; None if it is invalid.
+
+    Accepts ISO 8601 text (UTC if it has no zone), seconds and milliseconds.
+    """
     if isinstance(stamp, str):
         try:
             found = datetime.fromisoformat(stamp)

@@ -1,11 +1,11 @@
-"""Replace an agent's log, keep the original beside it, and put it back.
+"""Replace an agent's log with a backup of the original, and restore the backup.
 
-The log is the only copy of a conversation. So at every moment its name leads to a complete file, old or new, and the
-original is never lost: the backup is the original file itself under a second name (a hard link). A client that still
-has it open writes to the backup then. On file systems without hard links the backup is a copy.
+The log is the only copy of a conversation. So its path always refers to a complete file, old or new, and the original
+is never lost: the backup is a hard link to the original file. A client that still has the file open then writes to the
+backup. On file systems without hard links, the backup is a copy.
 
-Nothing is followed: neither a link in place of the log nor one in place of a folder below the agent's root. Where the
-system can, all work is done relative to an open folder, so that nobody can exchange it meanwhile.
+Symbolic links are not followed, neither for the log nor for a folder below the agent's root. If the system supports it,
+all operations are relative to an open folder, so that another process cannot replace a folder in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import BinaryIO, NamedTuple
 from ..errors import IbidemError
 
 BACKUP_ENDING = ".ibidem-backup"
-"""Ends the name of a backup, before a number from the second on. Agents and our readers list `*.jsonl`."""
+"""Ending of a backup's name, before the number of the second and later backups. It is not `.jsonl`, so that agents and
+our readers do not list backups as logs."""
 COPY_BYTES = 1 << 20
 
 _AT_FOLDER = os.open in os.supports_dir_fd and os.link in os.supports_dir_fd
@@ -54,7 +55,7 @@ class FileSignature(NamedTuple):
 
 
 class _OpenFolder:
-    """A folder that files are opened, linked and replaced in."""
+    """A folder in which files are opened, linked and replaced."""
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
         self.path, self._descriptor = path, descriptor
@@ -84,7 +85,7 @@ class _OpenFolder:
             os.unlink(self._at(name), dir_fd=self._descriptor)
 
     def copy_metadata(self, name: str, status: os.stat_result) -> None:
-        """Owner, mode and times. The time of a detached log tells whether it grew since."""
+        """Set owner, mode and times. The time of a detached log shows later whether the conversation continued."""
         new = self.status(name)
         if (new.st_uid, new.st_gid) != (status.st_uid, status.st_gid) and hasattr(os, "chown"):
             os.chown(self._at(name), status.st_uid, status.st_gid, dir_fd=self._descriptor)
@@ -93,19 +94,19 @@ class _OpenFolder:
 
     def sync(self) -> None:
         if self._descriptor is not None:
-            with suppress(OSError):  # some file systems cannot
+            with suppress(OSError):  # some file systems do not support it
                 os.fsync(self._descriptor)
 
 
 class ReplaceableLog:
-    """One log on disk. `root` is the folder from which on no link is followed."""
+    """One log on disk. Below the folder `root`, no symbolic link is followed."""
 
     def __init__(self, path: Path, root: Path) -> None:
         self.path = Path(os.path.abspath(path))
         self._root = Path(os.path.abspath(root))
 
     def lines(self) -> Iterator[bytes]:
-        """The lines with their ends."""
+        """Yield the lines of the log, with their line endings."""
         with self._folder() as folder, self._opened(folder) as stream:
             yield from stream
 
@@ -134,18 +135,18 @@ class ReplaceableLog:
                 raise
             late = folder.status(backup)
             if late.st_ino == expected.inode and FileSignature.of(late) != expected:
-                folder.replace(backup, name)  # written between the last look and the replacement
+                folder.replace(backup, name)  # another process wrote between the last check and the replacement
                 self._compare(expected, late)
             folder.sync()
             return self.path.with_name(backup)
 
     def backups(self) -> set[int]:
-        """Numbers of the backups. Logs of one session that were replaced together have the same number."""
+        """Return the numbers of the backups. Logs that were replaced together have the same number."""
         with self._folder() as folder:
             return {*self._backups(folder)}
 
     def check_unchanged(self, number: int) -> None:
-        """Raises LogFileError unless the log is as it was when this backup was made."""
+        """Raise LogFileError if the log changed after this backup was made."""
         backup = self._backup_name(number)
         with self._folder() as folder, self._opened(folder) as stream:
             original = folder.status(backup)
@@ -159,7 +160,7 @@ class ReplaceableLog:
                 )
 
     def restore(self, number: int) -> None:
-        """Put this backup in the place of the log."""
+        """Replace the log with this backup. Raises LogFileError if the log changed after it was made."""
         self.check_unchanged(number)
         with self._folder() as folder:
             folder.replace(self._backup_name(number), self.path.name)
@@ -169,13 +170,13 @@ class ReplaceableLog:
 
     @contextmanager
     def _folder(self) -> Iterator[_OpenFolder]:
-        """The folder of the log, opened from the root on without following a link."""
+        """Open the folder of the log, step by step from the root, without following links."""
         steps = self.path.parent.relative_to(self._root).parts
         here = self._root
         for step in steps:
             here /= step
             if here.is_symlink():
-                raise LogFileError(here, "a symbolic link. Pass the path that it leads to")
+                raise LogFileError(here, "a symbolic link. Pass its target instead")
         if not _AT_FOLDER:
             yield _OpenFolder(self.path.parent, None)
             return
@@ -192,11 +193,11 @@ class ReplaceableLog:
 
     @contextmanager
     def _opened(self, folder: _OpenFolder) -> Iterator[BinaryIO]:
-        """The log, which has to be a regular file with one name."""
+        """Open the log. Raises LogFileError if it is not a regular file or has other hard links."""
         name = self.path.name
         status = folder.status(name)
         if stat.S_ISLNK(status.st_mode):
-            raise LogFileError(self.path, "a symbolic link. Pass the path that it leads to")
+            raise LogFileError(self.path, "a symbolic link. Pass its target instead")
         if not stat.S_ISREG(status.st_mode):
             raise LogFileError(self.path, "not a regular file")
         with open(folder.open(name, os.O_RDONLY | _NO_WAIT), "rb", buffering=COPY_BYTES) as stream:
@@ -212,7 +213,7 @@ class ReplaceableLog:
             yield stream
 
     def _remove_leftovers(self, folder: _OpenFolder, status: os.stat_result) -> None:
-        """Remove backups that are still the log itself: an earlier run was killed before it replaced the log."""
+        """Remove backups that are hard links to the current log: an earlier run was killed before it replaced it."""
         for name in self._backups(folder).values():
             other = folder.status(name)
             if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
@@ -222,7 +223,7 @@ class ReplaceableLog:
         return f"{self.path.name}{BACKUP_ENDING}" + (f"-{number}" if number > 1 else "")
 
     def _backups(self, folder: _OpenFolder) -> dict[int, str]:
-        """Names of the backups by number."""
+        """Return the names of the backups by number."""
         named = re.compile(re.escape(f"{self.path.name}{BACKUP_ENDING}") + r"(?:-(\d{1,6}))?")
         return {int(match[1] or 1): name for name in folder.names() if (match := named.fullmatch(name))}
 
@@ -240,7 +241,7 @@ class ReplaceableLog:
         return name
 
     def _write(self, folder: _OpenFolder, name: str, data: Lines, status: os.stat_result) -> None:
-        """Create a file with this data, which is on disk when this returns."""
+        """Create a file with this data and flush it to disk. Nothing remains if that fails."""
         descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             with open(descriptor, "wb", buffering=COPY_BYTES) as stream:

@@ -1,12 +1,13 @@
-"""mini-SWE-agent: a `.traj.json` file, one JSON object of `{info, messages, trajectory_format}`.
+"""Reader for mini-SWE-agent: a `.traj.json` file, one JSON object of `{info, messages, trajectory_format}`.
 
-The messages are the wire, in order, with what was noted about them in `extra`: the whole response of the provider and
-a time. Version 1 has the commands in the text of the answers and their output in user messages, which is how they were
-sent; version 2 calls a tool. With models of the Responses API an answer is a whole response, of which the items were
-sent. An answer the agent could not parse was dropped: the complaint about it (`FormatError`) is what is left of that
-request. The last message may have the role `exit`; it was never sent.
+The messages are in wire format and in order. Their field `extra` has the complete provider response and a time.
 
-What the log does not tell: the tools, and the times of the first messages.
+- Version 1 has commands in the text of responses and their output in user messages, as they were sent. Version 2 uses
+  tool calls. With the Responses API, a message is a whole response, and its items were sent.
+- The agent drops a response that it cannot parse. Only its error message (`FormatError`) shows that request.
+- The last message can have the role `exit`. It was never sent.
+
+Not in the log: the tools, and the times of the first messages.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class _MiniSweAgentRun:
             self._latest = at
 
     def _answered(self) -> bool:
-        """The last entry is an answer, so a complaint is about that one."""
+        """Return True if the history ends in a response, so that a format error refers to it."""
         last = self.segment.history[-1:]
         return any(entry.get("role") == "assistant" or entry.get("type") == "function_call" for entry in last)
 
     def _sent(self, response: Json, at: float | None) -> None:
-        """The time at which the response was begun stands in for what was sent before it and has none."""
+        """Add a request. If the message before has no time, use the creation time of the response."""
         if self.segment.history:
             begun = self._latest or seconds(response.get("created", response.get("created_at")))
             model = name_of(response.get("model"), self._model)
@@ -74,7 +75,7 @@ class _MiniSweAgentRun:
 
 
 def _without_notes(message: Json) -> Json:
-    """Empty fields were left out on the wire, but for the content."""
+    """Return a message as it was sent: without log fields and without empty fields, except `content`."""
     return {
         key: value
         for key, value in message.items()

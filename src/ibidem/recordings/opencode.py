@@ -1,15 +1,16 @@
-"""Sessions of OpenCode as `opencode export` writes them: `{info, messages: [{info, parts}]}`.
+"""Reader for OpenCode, in the format of `opencode export`: `{info, messages: [{info, parts}]}`.
 
-An answer is a run of steps, each of them one request; its calls and their results are the same parts. Results that
-were pruned stay in the log with the time from which on a note was sent for them. A compaction is a question of the user
-whose answer is marked as a summary; only a finished one counts, and the context begins anew with both of them. The
-messages it keeps from before (`tail_start_id`) come after them. An answer that failed is not sent back, whatever its
-steps were, unless the user stopped it and there is something in it. Thoughts go back to the model that had them, to
-another as text; what parts say of their provider tells the interface.
+- A response has one or more steps, and each step is one request. A part has both a call and its result.
+- A pruned result stays in the log. From the time in the part on, a note was sent instead.
+- A compaction is a user message whose response is marked as a summary. If the response is complete, a new context
+  starts with both. Older messages that stay (`tail_start_id`) follow them.
+- A failed response is not sent in later requests, unless the user stopped it and it has content.
+- Thinking is sent as thinking to the model that wrote it, and as text to another model. The provider metadata of parts
+  shows the API.
 
-Not in the log: the system prompt, the tools, the prompt that asks for a summary (so that request is left out), what
-plan mode reminds of, and messages that were taken back, which are removed. Files other than images are left out. A
-sub-agent has a session, and so an export, of its own.
+Not in the log: the system prompt, the tools, the prompt for a summary (so that request is omitted), reminders of plan
+mode, and messages that the user reverted. Files other than images are omitted. A subagent has its own session and its
+own export.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ CLEARED_RESULT = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
 MEDIA = "Attached media from tool result:"
 PART_SENTENCES = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
-"""Parts that stand for a sentence."""
+"""Types of parts that are sent as a fixed sentence."""
 NAMELESS = ("New session - ", "Child session - ")
-"""What the title of a session begins with before it gets one."""
+"""Prefixes of the provisional title of a new session."""
 
 
 def knows(row: Json) -> bool:
@@ -74,12 +75,12 @@ class _OpenCodeReading:
         self.summarised = set(_summarised(messages))
         self.earlier: list[Json] = []
         self.context: list[Json] = []
-        """What is sent, in its order."""
+        """Log messages in the current context, in the order in which they are sent."""
         self._again: dict[str, tuple[Builder, int]] = {}
-        """How much of the context was told again to a model."""
+        """By model: builder with the context for it, and the number of messages in that builder."""
         self.model: tuple[Any, Any] = ("", "")
         self.pruned: dict[str, float] = {}
-        """When the results of calls were cleared, as far as they still are to be."""
+        """Call id → time at which its result is cleared. Calls that are already cleared are removed."""
         self.now: float | None = None
         self.at: float | None = None
         self.folder = ""
@@ -96,7 +97,7 @@ class _OpenCodeReading:
             self._keep_tail(info["parentID"])
 
     def _tell_again(self) -> None:
-        """To another model, which gets thoughts as text. What it was told before is not told once more."""
+        """Rebuild the context for another model, which gets thinking as text. Only new messages are converted."""
         turns, context, at = self.turns, self.context, self.at
         again, number = self._again.get(str(self.model)) or (BUILDERS[self.format](), 0)
         self.turns, self.context = again, []
@@ -104,10 +105,10 @@ class _OpenCodeReading:
             try:
                 self._say(message, told=False)
             except UNUSABLE:
-                continue  # it was named when it was read
+                continue  # already reported when it was read
         self._again[str(self.model)] = again, len(context)
         turns.restart(again.done(), "rewind")
-        again.history[:] = turns.history  # equal, and so the same objects from here on
+        again.history[:] = turns.history  # equal values, but the objects that segments share
         self.turns, self.context, self.at = turns, context, at
 
     def _say(self, message: Json, *, told: bool) -> None:
@@ -156,7 +157,7 @@ class _OpenCodeReading:
             self.turns.say([text(MEDIA), *pictures])
 
     def _result(self, part: Json) -> list[Json]:
-        """What a chat has no place for in a result is sent behind it."""
+        """Add the result of a call. Returns its images if the format does not support images in results."""
         state, call = part["state"], part["callID"]
         time = state.get("time") or {}
         when = seconds(time.get("compacted"))
@@ -178,7 +179,7 @@ class _OpenCodeReading:
         return pictures if self.format == CHAT else []
 
     def _prune(self) -> None:
-        """Clear what was pruned by now."""
+        """Clear the results whose pruning time has passed."""
         due = [call for call, when in self.pruned.items() if self.now is not None and when <= self.now]
         for call in due:
             del self.pruned[call]
@@ -206,7 +207,7 @@ def _format(messages: list[Any]) -> str:
 
 
 def _interface(message: Any) -> str:
-    """Of the provider that gave this answer; empty for what is none."""
+    """Return the wire format of a response's provider; empty if the message is not a response."""
     match message:
         case {"info": {"role": "assistant", "providerID": str(provider)}, "parts": list(parts)}:
             found = [part["metadata"] for part in parts if isinstance(part, dict) and "metadata" in part]
@@ -219,13 +220,13 @@ def _interface(message: Any) -> str:
 
 
 def _item(metadata: Any) -> Json:
-    """What a provider says of an item of the Responses API."""
+    """Return the metadata of a Responses API item; empty if there is none."""
     found = metadata.values() if isinstance(metadata, dict) else ()
     return next((told for told in found if isinstance(told, dict) and "itemId" in told), {})
 
 
 def _summarised(messages: list[Any]) -> Iterator[str]:
-    """Questions that a summary was given for."""
+    """Yield the ids of user messages whose response is a completed summary."""
     for message in messages:
         match message:
             case {"info": {"role": "assistant", "summary": True, "finish": str(), "parentID": str(asked)} as info}:
@@ -245,7 +246,7 @@ def _steps(parts: list[Json]) -> Iterator[list[Json]]:
 
 
 def _said(part: Json) -> list[Json]:
-    """Text files and folders are told in texts of their own."""
+    """Return the blocks of a user part. The content of text files and folders is in separate text parts."""
     match part["type"]:
         case "text" if not part.get("ignored") and part["text"]:
             return [text(part["text"])]
@@ -262,7 +263,7 @@ def _picture(file: Json) -> list[Json]:
 
 
 def _answered(part: Json, format_: str, own: bool) -> list[Json]:
-    """Blank texts and thoughts that nobody signed are not sent back."""
+    """Return the blocks of a response part as they are sent. Blank texts and unsigned thinking are dropped."""
     match part["type"]:
         case "text" if part["text"].strip():
             return [text(part["text"])]
@@ -291,7 +292,7 @@ def _thought(thinking: str, metadata: Json, format_: str) -> list[Json]:
 
 
 def _joined(blocks: list[Json]) -> list[Json]:
-    """The thoughts of one item are one block."""
+    """Join consecutive reasoning parts of one item into one block."""
     found: list[Json] = []
     for block in blocks:
         last = found[-1] if found else {}
@@ -303,7 +304,7 @@ def _joined(blocks: list[Json]) -> list[Json]:
 
 
 def _failure(state: Json) -> tuple[str, bool]:
-    """What a call that was interrupted had put out by then is sent in place of the error, as a result."""
+    """Return the text of a failed call, and whether it was interrupted. If so, the text is its output so far."""
     match state.get("metadata"):
         case {"interrupted": True, "output": str(output)}:
             return output, True
@@ -318,7 +319,10 @@ def _dropped(info: Json, parts: list[Json]) -> bool:
 
 
 def _answered_at(info: Json, parts: list[Json]) -> float | None:
-    """The end of its texts, or the start of its calls; the message is complete only after these have run."""
+    """Return the time when a response was complete: the latest end of a text or start of a call.
+
+    The completion time of the message is later, because it includes running the calls.
+    """
     times = [
         seconds(time.get("start" if part["type"] == "tool" else "end"))
         for part in parts
@@ -329,7 +333,7 @@ def _answered_at(info: Json, parts: list[Json]) -> float | None:
 
 
 def _usage(tokens: Any) -> Usage | None:
-    """Whether the output includes the reasoning changed; a total tells."""
+    """Convert usage. In some releases, `output` excludes reasoning; then `total` shows the difference."""
     if not isinstance(tokens, dict):
         return None
     cache = tokens.get("cache") or {}

@@ -1,9 +1,9 @@
-"""What OpenCode keeps on disk, as its export would tell it: a database, or in older releases one file per message.
+"""Read OpenCode's own storage in the format of its export: a database, or in older releases one file per message.
 
 `opencode.db` has the tables session, message and part, with the message or part as JSON in `data`. The folder `storage`
-has session/<project>/<session>.json, message/<session>/<message>.json and part/<message>/<part>.json. Names are read
-from columns and file names, because the JSON may lack or contradict them. Ids ascend with time, so parts are in their
-order. What is no JSON is told as nothing, and its reader names it.
+has session/<project>/<session>.json, message/<session>/<message>.json and part/<message>/<part>.json. Ids are read
+from columns and file names, because they can be missing or wrong in the JSON. Ids ascend with time, which gives the
+order of parts. Invalid JSON becomes null, and the reader reports it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from .log import LogError
 from .recording import Json
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
-"""What a database begins with."""
+"""First bytes of a SQLite database."""
 READ_ONLY = ("mode=ro", "mode=ro&immutable=1")
-"""A database that is being written can be read only where its folder can be written; then it is read as it lies."""
+"""Open modes, tried in this order. SQLite cannot read a database in WAL mode in a read-only folder, except as
+immutable."""
 
 
 def is_store(path: Path) -> bool:
-    """Whether this is a database, or the folder with the sessions of a storage."""
+    """Return True for a SQLite database, or for the session folder of OpenCode's file storage."""
     if path.is_dir():
         return path.name == "session" and (path.parent / "message").is_dir()
     if not path.is_file():
@@ -40,7 +41,7 @@ def is_store(path: Path) -> bool:
 
 
 def exports(path: Path) -> Iterator[Json]:
-    """Every session in the shape of an export. Raises LogError for a database that is not OpenCode's."""
+    """Yield every session in the format of an export. Raises LogError if the database is not from OpenCode."""
     return _of_folder(path.parent) if path.is_dir() else _of_database(path)
 
 
@@ -66,7 +67,7 @@ def _in(folder: Path) -> list[Path]:
 
 
 def _created(message: Json) -> float:
-    """The sort is stable, so messages of one moment stay in the order of their ids."""
+    """Sort key of a message. Sorting is stable, so messages with equal times stay in the order of their ids."""
     match message:
         case {"info": {"time": {"created": int() | float() as created}}}:
             return float(created)

@@ -1,14 +1,17 @@
-"""OpenHands: evaluations (`output.jsonl`, a conversation per row with its events in `history`) and single conversations
-(a list of events, as JSON or one per line). Events are those of the older server (`action`, `observation`) or of the
+"""Reader for OpenHands.
+
+A log is an evaluation (`output.jsonl`, one conversation per row with its events in `history`) or a single conversation
+(a list of events, as JSON or one per line). Events are from the older server (`action`, `observation`) or from the
 newer SDK (`kind`).
 
-The older events of an answer carry it whole, so the first of them tells it; those of the SDK carry a call each and the
-id of their answer. Without either the action is a call with an id that was made up, and the observation it caused the
-result. A condensation forgets events and puts a summary in their place, which is a new segment. The call of the older
-`finish` is never answered: it was sent back as text.
+- An event of the older server contains its whole response, so the first event of a response is enough.
+- An event of the SDK contains one call and the id of its response.
+- Without either, the action becomes a call with an invented id, and the observation that it caused becomes the result.
+- A condensation replaces events by a summary, which starts a new segment.
+- The older call `finish` never has a result. It was sent as text.
 
-What the log does not tell: the text that recalled knowledge added, images, how long outputs were cut, and the requests
-that made the summaries. Times without a zone are local to the machine that wrote them.
+Not in the log: text added by knowledge recall, images, how long outputs were truncated, and the requests for summaries.
+Times without a zone are local to the machine that wrote them.
 """
 
 from __future__ import annotations
@@ -31,24 +34,24 @@ KINDS = (
     *("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent"),
     *("AgentErrorEvent", "UserRejectObservation", "Condensation"),
 )
-"""Events of the SDK that are in the context, or change it."""
+"""Events of the SDK that are part of the context or change it."""
 
 CALLS = (
     *("run", "run_ipython", "read", "write", "edit", "browse", "browse_interactive"),
     *("delegate", "reject", "think", "call_tool_mcp", "task_tracking"),
 )
-"""Older actions that are calls of a tool."""
+"""Actions of the older server that are tool calls."""
 
 BOOKKEEPING = ("thought", "confirmation_state", "security_risk", "blocking", "is_static", "hidden", "is_input")
-"""What an older action has beside the arguments of its call."""
+"""Arguments of an older action that are not arguments of its call."""
 
 SUMMARY = frozenset([object()])
-"""Stands for the event that the summary of a condensation is."""
+"""Placeholder for the event ids of a summary, which is not an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What an event does to the context."""
+    """Change of the context by one event."""
 
     does: Literal["say", "answer", "result", "forget"]
     events: frozenset[Any]
@@ -58,12 +61,12 @@ class _Step:
     calls: tuple[Json, ...] = ()
     call: str = ""
     answer: str = ""
-    """The id of the answer; several events may tell of the same."""
+    """Id of the response, which several events can share."""
     model: str = ""
     usage: Usage | None = None
     forgotten: frozenset[Any] = frozenset()
     first: int | None = None
-    """Everything from here to `last` is forgotten, where it is told as a range."""
+    """First event to remove, if a condensation names a range from `first` to `last`."""
     last: int | None = None
 
 
@@ -83,7 +86,7 @@ def _knows(row: Json) -> bool:
 
 
 class _Events:
-    """The steps of a conversation, in order; the events of one answer are one step."""
+    """Steps of a conversation in order. All events of one response are one step."""
 
     def __init__(self, model: str = "", usages: dict[str, Usage | None] | None = None) -> None:
         self.steps: list[_Step] = []
@@ -152,7 +155,7 @@ class _Events:
         return None
 
     def _tools(self, tools: Any) -> None:
-        """The newest SDK dumps its own definitions, of which the wire form cannot be told."""
+        """Store tools in wire format. The newest SDK logs its own definitions, which cannot be converted."""
         if isinstance(tools, list) and tools and all(isinstance(tool, dict) and "function" in tool for tool in tools):
             self.head = {"tools": tools}
 
@@ -210,7 +213,7 @@ class _Events:
 
 
 def _framed(text: Any, noted: Any) -> Any:
-    """The output of a command as it was sent: what is noted about the command is told around it."""
+    """Return the output of a command as it was sent, with the metadata around it."""
     metadata = noted.get("metadata") if isinstance(noted, dict) else None
     if not isinstance(text, str) or not isinstance(metadata, dict) or "exit_code" not in metadata:
         return text
@@ -268,7 +271,7 @@ def _take(chat: Chat, step: _Step, latest: float | None = None) -> None:
 
 
 def _condensed(kept: list[_Step], condensation: _Step) -> list[_Step]:
-    """The summary takes the place of the first step that is gone. There is only one: it replaces an earlier one."""
+    """Return the steps after a condensation. Its summary replaces removed steps and any earlier summary."""
     after: list[_Step] = []
     place = None
     for step in kept:
@@ -289,7 +292,7 @@ def _forgets(condensation: _Step, event: Any) -> bool:
 
 
 def _replayed(steps: list[_Step], before: RecordedSegment) -> Chat:
-    """What is left as a history of its own; its unchanged beginning is shared with the segment before."""
+    """Build a history from the remaining steps. It shares its unchanged prefix with the segment before."""
     chat = Chat()
     for step in steps:
         _take(chat, step)
@@ -324,7 +327,7 @@ def _evaluation(log: Log, line: int, row: Json) -> Recording:
         usages = {count["response_id"]: usage_of(count) for count in counts if count.get("response_id")}
     events = _Events(model, usages)
     for found in row["history"]:
-        for event in found if isinstance(found, list) else [found]:  # the oldest have pairs of action and observation
+        for event in found if isinstance(found, list) else [found]:  # old logs: pairs of action and result
             with log.tolerating(line):
                 events.event(event)
     task = str(row["instance_id"])

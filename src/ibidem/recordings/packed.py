@@ -1,8 +1,9 @@
-"""Histories of a large log: packed where they wait, and unpacked one at a time while somebody looks at them.
+"""Compress the histories of a large log in memory, and decompress only the one in use.
 
-A session is measured a segment at a time, and there may be hundreds of them in a log that goes on for weeks. Packed,
-the texts of one take a fraction of what they take as values. Only a segment that shares no entry with another is packed
-(most are, as a compaction begins a new history): what is shared is known by being the same object, and is kept.
+Reports read a session one segment at a time, and a log of several weeks can have hundreds of segments. A compressed
+history takes a fraction of the memory. Only a segment that shares no entry with another one is compressed. That is the
+usual case, because a compaction starts a new history. Shared entries must stay the same objects, so they are never
+compressed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Iterable
 from .recording import Json, RecordedSegment, Recording
 
 PACKING_LEVEL = 1
-"""The quickest."""
+"""Fastest level of zlib."""
 
 
 class Unpacked:
-    """The history of a log that is looked at now."""
+    """The one decompressed history of a log."""
 
     def __init__(self) -> None:
         self.segment: PackedSegment | None = None
@@ -27,12 +28,12 @@ class Unpacked:
 
 
 class PackedSegment(RecordedSegment):
-    """A segment that shares no entry with another. Its entries are other objects whenever they are unpacked again."""
+    """A segment whose history is compressed while another one is in use. Each decompression creates new objects."""
 
     __slots__ = ("_packed", "_unpacked")
 
     def __init__(self, segment: RecordedSegment, unpacked: Unpacked) -> None:
-        """Raises ValueError for what cannot be packed: values are nested too deeply, or of no type that JSON has."""
+        """Compress a segment. Raises ValueError if a value is nested too deeply or is not JSON."""
         self._unpacked = unpacked
         super().__init__(segment.history, segment.requests, segment.inherited, segment.cause)
 
@@ -40,7 +41,7 @@ class PackedSegment(RecordedSegment):
     def history(self) -> list[Json]:
         now = self._unpacked
         if now.segment is not self:
-            now.segment, now.history = self, []  # the one before is gone before this one comes
+            now.segment, now.history = self, []  # free the old history before loading the new one
             now.history = marshal.loads(zlib.decompress(self._packed))
         return now.history
 
@@ -58,11 +59,11 @@ class PackedSegment(RecordedSegment):
         mine = (self.requests, self.inherited, self.cause)
         return mine == (other.requests, other.inherited, other.cause) and self.history == [*other.history]
 
-    __hash__ = None  # type: ignore[assignment]  # as of every segment: requests may still be added
+    __hash__ = None  # type: ignore[assignment]  # like every segment, because requests may still be added
 
 
 def packed(segment: RecordedSegment, unpacked: Unpacked) -> RecordedSegment:
-    """A segment that shares no entry with another; as it is if it cannot be packed."""
+    """Return the segment compressed; unchanged if that is not possible. It must not share entries with another one."""
     try:
         return PackedSegment(segment, unpacked)
     except ValueError:
@@ -70,7 +71,7 @@ def packed(segment: RecordedSegment, unpacked: Unpacked) -> RecordedSegment:
 
 
 def pack(sessions: Iterable[Recording], unpacked: Unpacked) -> None:
-    """All segments that are apart from others."""
+    """Compress all segments that share no entry with another one."""
     every = [(session, place) for session in sessions for place in range(len(session.segments))]
     plain = [(session, place) for session, place in every if not session.segments[place].apart]
     uses = Counter(entry for session, place in plain for entry in {*map(id, session.segments[place].history)})

@@ -1,16 +1,17 @@
-"""Sessions of the coding agent pi: one JSON entry per line, a tree.
+"""Reader for the coding agent pi: one JSON entry per line. The entries form a tree.
 
-An entry hangs below the one before it; one that hangs elsewhere is a rewind, and the way from the root to it is the new
-context. Entries of the first version have no ids: they follow each other. A compaction puts a summary in the place of
-all before its first kept entry, an edit of the context puts another content in the place of an entry's. An answer that
-failed or was aborted is never sent back; it was a request if anything came, or was counted. A call that nobody answered
-gets an answer when something else is said. Thoughts go back as they were signed to the model that had them, to another
-as text. A forked session begins with a copy of another file, whose requests count there: they are older than its
-header.
+- The parent of an entry is usually the previous one. Otherwise it is a rewind, and the path from the root to the entry
+  is the new context. Entries of the first log version have no ids and form a single path.
+- A compaction replaces all entries before its first retained one by a summary. A context edit replaces the content of
+  an entry.
+- A failed or aborted response is not sent in later requests. It counts as a request if it has content or usage.
+- A call without a result gets a placeholder result before the next message.
+- Thinking is sent with its signature to the model that wrote it, and as text to another model.
+- A forked session starts with a copy of another log. Entries older than the header count only in the other log.
+- If a response directly follows another one, its prompt is missing in the log, and the request is omitted.
 
-An answer that follows another, with nothing said in between, was given to a prompt that the log has lost: that request
-is left out. Not in the log of older versions: the system prompt and the tools. Newer ones have them, as they change;
-they are not read.
+Logs of older versions lack the system prompt and the tools. Newer versions log them at each change, but this reader
+ignores them.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def read(log: Log) -> Iterable[Recording]:
 
 
 def _name(log: Log) -> str:
-    """What the user called the session; the last name counts."""
+    """Return the name that the user gave the session. The last one counts."""
     names = (row.get("name") for _, row in log.rows if row.get("type") == "session_info")
     return next((name for name in reversed(list(names)) if isinstance(name, str) and name), "")
 
 
 def _mostly(log: Log) -> str:
-    """The interface that most answers came through; another may have been tried."""
+    """Return the API of most responses, because the user may have tried another one."""
     used: Counter[str] = Counter()
     for _, row in log.rows:
         match row.get("message"):
@@ -88,17 +89,17 @@ def _answered(log: Log) -> Iterator[str]:
 
 
 class _Sent:
-    """A context as it is sent to one model."""
+    """Context as it is sent to one model."""
 
     def __init__(self, format_: str, model: Model, answered: frozenset[str]) -> None:
         self.format, self.model = format_, model
         self.answered = answered
-        """Calls that have a result somewhere in the log."""
+        """Ids of calls that have a result anywhere in the log."""
         self.turns = BUILDERS[format_]()
         self.due: list[str] = []
-        """Calls that have no result yet."""
+        """Ids of calls that have no result yet."""
         self.marked: _Mark | None = None
-        """How it stands, unless something was added."""
+        """Latest snapshot. It is current unless something was added after it."""
 
     def mark(self) -> _Mark:
         self.marked = _Mark(self, self.turns.state(), list(self.due))
@@ -133,7 +134,7 @@ class _Sent:
         self.due = [block["id"] for block in blocks if block["type"] == "tool_use"]
 
     def _answered(self, block: Json, own: bool) -> list[Json]:
-        """Blank texts are not sent back, and a thought that nobody signed is sent as text."""
+        """Return the blocks of a response as they are sent: without blank texts, and with unsigned thinking as text."""
         match block["type"]:
             case "toolCall":
                 call = {"type": "tool_use", "id": _bare(block["id"]), "name": block["name"]}
@@ -147,7 +148,7 @@ class _Sent:
         return []
 
     def _thought(self, thinking: str, signature: str) -> list[Json]:
-        """A signature is Anthropic's, an item of the Responses API, or the field of a chat message."""
+        """Convert signed thinking. Depending on the API, the signature is Anthropic's, an item or a field name."""
         if self.format == ANTHROPIC or (self.format == CHAT and signature in CHAT_THOUGHTS and thinking.strip()):
             return [{"type": "thinking", "thinking": thinking, "signature": signature}]
         item = _object(signature) if self.format == RESPONSES else {}
@@ -155,7 +156,7 @@ class _Sent:
 
 
 class _Mark(NamedTuple):
-    """How a context stood. It is gone on with where nothing was added since, and else with a copy."""
+    """Snapshot of a context. To continue from it, the context itself is used if unchanged, otherwise a copy."""
 
     sent: _Sent
     state: State
@@ -179,9 +180,9 @@ class _Tree:
         self.leaf: str | None = None
         self.at: float | None = None
         self._marks: dict[tuple[str, Model], _Mark] = {}
-        """What models were sent at entries."""
+        """Snapshots of the context, by entry and model."""
         self._edits: set[str] = set()
-        """Entries that have another content somewhere."""
+        """Ids of entries that are replaced by a context edit."""
         forked = header.get("parentSession") or header.get("branchedFrom")
         self.born = seconds(header.get("timestamp")) if forked else None
 
@@ -194,7 +195,7 @@ class _Tree:
             return
         parent = row.get("parentId", self.leaf)
         if parent is not None and parent not in self.entries:
-            parent = self.leaf  # its line is lost: the order of the file holds
+            parent = self.leaf  # the parent's line is missing: use the order of the file
         self.entries[name], self.parents[name] = row, parent
         before, self.leaf = self.leaf, name
         if row["type"] == "context_edit":
@@ -214,11 +215,11 @@ class _Tree:
         fresh = self._sent_at(name)
         self.sent.turns.restart(fresh.turns.whole(), cause)
         own = fresh.turns.history
-        own[:] = self.sent.turns.history[: len(own)]  # equal, and so the same objects from here on
+        own[:] = self.sent.turns.history[: len(own)]  # equal values, but the objects that segments share
         self.sent.due = list(fresh.due)
 
     def _sent_at(self, name: str | None) -> _Sent:
-        """What the model was sent at an entry. No entry is told twice to one model: it goes on from what is known."""
+        """Return the context of the model at an entry, built from the nearest snapshot on the path to the root."""
         model, way = self.sent.model, list[str]()
         while name is not None and (name, model) not in self._marks and not self._rewrites(name):
             way.append(name)
@@ -235,12 +236,12 @@ class _Tree:
         return fresh
 
     def _rewrites(self, name: str) -> bool:
-        """Whether the context at an entry is another than that before it and the entry."""
+        """Return True if the context at this entry is not just its parent's context plus the entry."""
         return self.entries[name]["type"] in ("compaction", "context_edit") or name in self._edits
 
     def _tell_again(self, sent: _Sent, rows: list[Json]) -> None:
         for row in rows:
-            with suppress(*UNUSABLE):  # it was named when its line was read
+            with suppress(*UNUSABLE):  # already reported when its line was read
                 self._add(sent, row, told=False)
 
     def _context(self, name: str | None) -> list[Json]:
@@ -260,7 +261,7 @@ class _Tree:
         return self._edited(way)
 
     def _edited(self, way: list[str]) -> list[Json]:
-        """The entries on the way, each with the last content that was put in its place."""
+        """Return the entries of a path, each with its last edited content."""
         rows = [self.entries[name] for name in way]
         edits = {row.get("targetId"): row.get("replacement") for row in rows if row["type"] == "context_edit"}
         found = [_edit(row, edits[name]) if name in edits else row for name, row in zip(way, rows, strict=True)]
@@ -318,7 +319,7 @@ def _object(written: str) -> Json:
 
 
 def _bare(call: str) -> str:
-    """The id of a call; that of its item may stand behind it."""
+    """Return the id of a call without the item id that may follow it."""
     return call.partition("|")[0]
 
 
@@ -333,7 +334,7 @@ def _tell(sent: _Sent, message: Json) -> None:
 
 
 def _ran(message: Json) -> str:
-    """What the model is told of a command that the user ran."""
+    """Return the text that the model gets for a command of the user."""
     output = f"```\n{message['output']}\n```" if message.get("output") else "(no output)"
     ending = ""
     if message.get("cancelled"):
@@ -355,7 +356,7 @@ def _blocks(content: str | list[Json]) -> list[Json]:
 
 
 def _usage(usage: Any) -> Usage | None:
-    """None where nothing was counted: the answer was cut off before that."""
+    """Convert usage; None if the response was cut off before any usage was reported."""
     if not isinstance(usage, dict):
         return None
     long = min(count(usage.get("cacheWrite1h")), count(usage.get("cacheWrite")))

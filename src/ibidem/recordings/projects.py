@@ -1,13 +1,13 @@
-"""Which project a folder belongs to, by its name alone: a worktree is its project.
+"""Find the project of a session by the path of its folder. A Git worktree belongs to the project of its repository.
 
-Agents and their users keep worktrees in a few known places, so the name of a folder tells what it is a copy of:
+Agents and users create worktrees at a few common locations, so the path shows the repository:
 
 - `<repo>/.worktrees/<name>`, `<repo>/worktrees/<name>`
-- `<repo>/.claude/worktrees/<name>`, and so for the folder of any other agent in a repository
-- `<repo>.worktrees/<name>` and `<repo>__worktrees/<name>`, beside the repository
-- `~/.codex/worktrees/<id>/<repo>`: where the repository itself lies is not told, so its name stands for it
+- `<repo>/.claude/worktrees/<name>`, and the same in the folder of any other agent
+- `<repo>.worktrees/<name>` and `<repo>__worktrees/<name>`, next to the repository
+- `~/.codex/worktrees/<id>/<repo>`: the path of the repository is unknown, so the result is its name
 
-Nothing on disk is looked at: a log may come from another machine, and its worktrees are gone by now.
+The disk is not read, because the log may be from another machine and the worktree may be deleted.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from __future__ import annotations
 import re
 
 WORKTREES = frozenset({"worktrees", ".worktrees"})
-"""Folders of worktrees within a repository."""
+"""Names of worktree folders in a repository."""
 BESIDE = re.compile(r"(.*[^._-])(?:\.|__)worktrees", re.DOTALL)
-"""A folder of worktrees beside the repository that it is named after."""
+"""Name of a worktree folder next to a repository, starting with the repository's name."""
 FOREIGN = ".codex"
-"""An agent that keeps worktrees of all repositories in its own folder, below ids."""
+"""Folder of an agent that stores the worktrees of all repositories there, in subfolders named by id."""
 NO_REPOSITORY = re.compile(
     r"(?:[A-Za-z]:|/mnt/[a-z])?(?:[\\/](?:home|Users)(?:[\\/][^\\/]+)?)?[\\/]?|~|/(?:root|tmp|opt|srv|var|workspaces?)"
 )
-"""Folders that hold repositories and are none: a root, a home, and the like."""
+"""Folders that contain repositories but are not repositories: a root, a home folder and similar ones."""
 DEEPEST = 5
-"""Names that such a folder has at most."""
+"""Maximum number of path components of such a folder."""
 
 
 def project_of(cwd: str) -> str:
-    """The folder that stands for the project of a session in `cwd`; what is in no worktree stands for itself."""
+    """Return the project folder of a session in `cwd`: the repository of a worktree, otherwise `cwd` itself."""
     if "worktrees" not in cwd:
         return cwd
     pieces = re.split(r"([\\/])", cwd.rstrip("\\/"))
@@ -53,9 +53,9 @@ def project_of(cwd: str) -> str:
 
 
 def _within(kept: list[str], names: list[str], at: int) -> int:
-    """How many names from here on are the worktree's and not the project's; `kept` loses the folder of the agent.
+    """Return how many path components at `at` belong to the worktree; 0 if the path before is not a repository.
 
-    None where what comes before is no repository.
+    Also removes the agent's folder from `project_parts`, the components of the project so far.
     """
     owner = kept[-1].lstrip("\\/") if kept else ""
     if owner == FOREIGN and at + 2 < len(names):

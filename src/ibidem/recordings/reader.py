@@ -1,4 +1,4 @@
-"""What a reader of logs is."""
+"""Interface of a log reader."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from .recording import Json, Recording
 
 
 class Reader(NamedTuple):
+    """Reader for the logs of one agent."""
+
     agent: str
-    """Its name in reports."""
+    """Agent name in reports."""
     knows: Callable[[Json], bool]
-    """Whether a row of a file gives it away as this agent's. Nothing but the row is looked at, and nothing raised."""
+    """Return True if a row is from a log of this agent. Must not raise."""
     read: Callable[[Log], Iterable[Recording]]
-    """The sessions of a file. `path` and `skipped` are filled in by the caller."""
+    """Return the sessions of a file. The caller sets `path` and `skipped`."""

@@ -1,9 +1,9 @@
-"""What our own proxy recorded (`--record`): requests as they came and as they were sent, with their answers.
+"""Reader for recordings of Ibidem's proxy (`--record`), which have the client's requests, the sent ones and responses.
 
-A session is a conversation, and its requests are those that came: what its client sent is what a report asks about.
-Where something else was sent, what the provider counted is of that, so it says what was paid (`billed`) and nothing
-about the size of what came. A request that no model answered is no request. System prompt, tools and settings are
-those of the last request.
+A session is one conversation with the requests of its client, because a report compares profiles for these. If a
+request was rewritten, the provider's usage is of the rewritten one. It then shows the cost (`billed`) but not the size
+of the original. A request without a successful response is omitted. System prompt, tools and settings are those of the
+last request.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .recording import Json, RecordedRequest, RecordedSegment, Recording
 from .requests import entries_in, send, unmarked
 
 VERSION_FIELD, VERSION = "ibidem_recording", 1
-"""What every row begins with."""
+"""Field of every row that identifies the format, and its current value."""
 AGENT = "ibidem-recording"
-"""Whose it is where the client is no agent that is known."""
+"""Agent name if the client is unknown."""
 CLIENTS = (
     ("claude-cli", "claude-code"),
     ("codex", "codex"),
@@ -36,9 +36,9 @@ CLIENTS = (
     ("geminicli", "gemini-cli"),
     ("opencode", "opencode"),
 )
-"""What agents call themselves, and their names in reports."""
+"""Prefixes of the clients' own names, and agent names in reports."""
 EVENT_BYTES = 1 << 16
-"""Characters of a stream in which its first event is looked for."""
+"""Characters of a stream that are searched for its first event."""
 
 
 def knows(row: Json) -> bool:
@@ -58,7 +58,7 @@ def read(log: Log) -> Iterable[Recording]:
 
 
 def bodies(log: Log) -> Iterator[tuple[Json, RequestBodies]]:
-    """Every row, with its bodies to the byte. Lines that cannot be used are named in the log and passed over."""
+    """Yield every row with its exact request bodies. Unusable lines are skipped and added to `log.skipped`."""
     reader = BodyReader()
     for line, row in log.rows:
         if knows(row):
@@ -75,7 +75,7 @@ class _RecordingReading:
         self._bodies = BodyReader()
         self._known: Known | None = None
         self._entries: list[Json] = []
-        """Of the request before, by which the beginning of the next is known without being read."""
+        """Messages of the previous request. The next request reuses these objects for its unchanged prefix."""
 
     def take(self, row: Json) -> None:
         found = self._bodies.take(row)
@@ -99,7 +99,7 @@ class _RecordingReading:
         send(session, entries, _request(row, model, len(entries), rewritten=found.went is not found.came))
 
     def _read(self, format_: str, body: bytes) -> tuple[Json, list[Json]]:
-        """What stands beside the messages, and these without their cache marks."""
+        """Return the request parameters, and the messages without cache breakpoints."""
         key = formats.named(format_).history_key
         scanned = scan(body, self._known) or scan_tolerantly(body)
         if scanned is None or scanned.key != key:
@@ -111,7 +111,7 @@ class _RecordingReading:
         return dict(scanned.head), entries
 
     def _kept(self, scanned: Scanned) -> list[Json]:
-        """Messages that are known to be those of the request before: the very same objects."""
+        """Return the unchanged messages at the start, as the objects of the previous request."""
         same = scanned.origin is not None and scanned.origin is self._known
         return self._entries[: scanned.unchanged] if same else []
 
@@ -139,8 +139,10 @@ def _agent(row: Json) -> str:
 
 
 def _answer_id(text: Any) -> str:
-    """Of an answer in one piece, or of the first event of a stream: by this a request is counted once, should the
-    agent's own log be read beside the recording."""
+    """Return the id of a response, from its JSON or from the first event of its stream.
+
+    With this id, reports count a request only once if the agent's own log is read too.
+    """
     if not isinstance(text, str):
         return ""
     if not text.lstrip().startswith("{"):

@@ -1,10 +1,10 @@
-"""A recorded session: the requests an agent sent, as far as its log tells.
+"""Data model of a recorded session: the requests that an agent sent, rebuilt from its log.
 
-A context only grows until something rewrites it. So a run of requests is one history and the lengths at which it was
-sent; what rewrites the context (a compaction, a rewind) starts a new segment. Segments share the messages they have in
-common, so a session takes no more memory than its log. What an agent is known to mend before it sends (unanswered
-calls, orphan results, empty texts) is mended in its reader; nothing else is, and `ibidem.validate` will name it. A
-request whose answer was not logged is no request.
+A context only grows until something rewrites it. So a segment stores one history and the length of each request. A
+compaction or a rewind starts a new segment. Segments share their common messages, so a session needs no more memory
+than its log. If an agent is known to repair its history before sending (calls without a result, orphan results, empty
+texts), its reader does the same. Other problems stay, and `ibidem.validate` reports them. A request without a logged
+response is omitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..billing.usage import Usage
 Json = dict[str, Any]
 
 Cause = Literal["start", "compaction", "micro-compaction", "rewind"]
-"""What a segment begins with: nothing, a summary, a history with results cleared, or the part that was kept."""
+"""Why a segment starts: with a new session, a summary, cleared results, or a return to an earlier message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +28,23 @@ class RecordedRequest:
 
     length: int
     model: str = ""
-    """Empty where the log does not say."""
+    """Empty if the log does not have it."""
     at: float | None = None
-    """When it was sent: the time of the last thing it contains."""
+    """Time of the request, taken from its last logged message."""
     answered: float | None = None
-    """When its answer was complete."""
+    """Time when the response was complete."""
     usage: Usage | None = None
     answer: str = ""
-    """The id of its answer, where there is one: a resumed session's log repeats the answers of the one it goes on."""
+    """Id of the response. It identifies responses that the log of a resumed session repeats."""
     billed: Usage | None = None
-    """What was counted where something else was sent than the history says: it tells what was paid, and no size."""
+    """Usage of a rewritten request. It shows the cost, but not the size of this history."""
     otherwise: float | None = None
-    """Dollars that its input would have cost as it came, where our own proxy sent it and reckoned that."""
+    """Baseline: input cost in dollars without Ibidem, if Ibidem's proxy recorded it."""
 
 
 @dataclass(slots=True)
 class RecordedSegment:
-    """A stretch over which the context only grew. Its first `inherited` entries were sent in an earlier segment."""
+    """Requests in which the context only grew. The first `inherited` entries were sent in an earlier segment."""
 
     history: list[Json] = field(default_factory=list)
     requests: list[RecordedRequest] = field(default_factory=list)
@@ -53,7 +53,7 @@ class RecordedSegment:
 
     @property
     def apart(self) -> bool:
-        """No other segment has an entry of it, and its entries are not kept as values."""
+        """True if the history is compressed in memory and shares no entry with another segment."""
         return False
 
 
@@ -73,40 +73,40 @@ class RequestBody(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """One conversation with one agent. A sub-agent's is a session of its own."""
+    """One conversation with one agent. The conversation of a subagent is a separate session."""
 
     agent: str
     format: str
     segments: list[RecordedSegment]
     path: str = ""
-    """The file it was read from."""
+    """File of the log."""
     name: str = ""
-    """Tells sessions of one file apart; empty where there is one only."""
+    """Name of this session within its file; empty if the file has only one."""
     id: str = ""
-    """As the agent itself prints it, to resume the session; empty where the log does not say."""
+    """Session id that the agent prints, to resume the session; empty if the log does not have it."""
     title: str = ""
-    """Its first prompt, on one line; empty where there is none."""
+    """Title in the log, or the first prompt, on one line; empty if there is none."""
     project: str = ""
-    """What was worked on: a folder or a task, where the log says."""
+    """Folder or task, if the log has it."""
     host: str = ""
-    """The host that its requests went to, where the recording says."""
+    """Host that received the requests, if the recording has it."""
     head: Json = field(default_factory=dict)
-    """What every request carried beside its history (system prompt, tools), where the log says."""
+    """Request parameters, such as system prompt and tools, if the log has them."""
     skipped: list[Skipped] = field(default_factory=list)
-    """Lines of the file that could not be used; on its first session only."""
+    """Unusable lines of the file; only on its first session."""
 
     @property
     def models(self) -> list[str]:
-        """In the order of their first use."""
+        """Names of the models, in the order of their first use."""
         return list(dict.fromkeys(sent.model for segment in self.segments for sent in segment.requests if sent.model))
 
     @property
     def length(self) -> int:
-        """How many requests were sent."""
+        """Number of requests."""
         return sum(len(segment.requests) for segment in self.segments)
 
     def requests(self) -> Iterator[RequestBody]:
-        """Every request in turn. A body is made when it is asked for and shares its messages with the others."""
+        """Yield every request. Bodies are created on demand and share their messages."""
         key = formats.named(self.format).history_key
         for segment in self.segments:
             for sent in segment.requests:
@@ -115,7 +115,7 @@ class Recording:
 
 
 def by_model(entry: Json) -> bool:
-    """Whether the model said it: a message of its role, or an item that is no message, no output and no request."""
+    """Return True if the model wrote this entry: a message with its role, or an item such as a call or reasoning."""
     if "role" in entry:
         return entry["role"] in ("assistant", "model")
     kind = str(entry.get("type"))

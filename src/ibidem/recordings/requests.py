@@ -1,10 +1,11 @@
-"""Plain request bodies of any format, one per line or file, bare or in a record beside the answer.
+"""Reader for plain request bodies of any format, one per line or file, alone or in a record with the response.
 
-A body whose history begins with the one before is the next request of its conversation; one that only begins like it is
-a rewind. A conversation is known by what its bodies carry beside the history, its leading instructions and its first
-message. Bodies of several conversations may be mixed. A body that stands alone tells of the requests before it as well:
-every answer in its history was given to one. Cache marks are left out of histories: they move from request to
-request and say nothing.
+- A body whose history starts with the previous one is the next request of its conversation. If only a prefix is equal,
+  it is a rewind.
+- A conversation is identified by the request parameters, the leading instructions and the first message. Bodies of
+  several conversations can be mixed.
+- A file with a single body also shows the requests before it, because each response in the history belongs to one.
+- Cache breakpoints are removed from histories, because they move from request to request and are not content.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from .reader import Reader
 from .recording import Json, RecordedRequest, RecordedSegment, Recording, by_model
 
 WRAPPERS = ("request", "body")
-"""Where a record keeps the body."""
+"""Fields of a record that can contain the body."""
 OTHERS = frozenset(
     {"type", "info", "trajectory", "trajectory_format", "simulations", "traj", "instance_id", "payload", "parts"}
 )
-"""What a request body does not have, and logs of agents do."""
+"""Fields of agent logs that a request body does not have."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IN_USER = re.compile(rf"session_(?:id\"\s*:\s*\")?({_UUID.pattern})")
 
@@ -59,12 +60,12 @@ def read(log: Log) -> Iterable[Recording]:
 
 
 def _body(row: Json) -> Json | None:
-    """The body in a row: the row itself, or what it wraps."""
+    """Return the body in a row: the row itself, or the object in a wrapper field."""
     for _ in range(3):
         if not OTHERS.isdisjoint(row):
             return None
         if any(known.history_key in row for known in formats.FORMATS.values()):
-            return None if "task_id" in row else row  # tau2 logs messages beside it, in a form of its own
+            return None if "task_id" in row else row  # a log of tau2, whose messages have their own format
         inner = next((row[key] for key in WRAPPERS if isinstance(row.get(key), dict)), None)
         if inner is None:
             return None
@@ -73,7 +74,7 @@ def _body(row: Json) -> Json | None:
 
 
 def _format(body: Json) -> str | None:
-    """By its shape alone: through a gateway any model is asked in any format, and one log has one."""
+    """Detect the format without the model name, because a gateway can serve any model in any format."""
     return _by_model({key: value for key, value in body.items() if key != "model"})
 
 
@@ -85,7 +86,7 @@ def _by_model(body: Json) -> str | None:
 
 
 def entries_in(body: Json, format_: str) -> list[Json]:
-    """The history of a body as a list of messages; empty where it has none."""
+    """Return the history of a body as a list of messages; empty if it has none."""
     history = body.get(formats.named(format_).history_key)
     if isinstance(history, str) and formats.named(format_).takes_prompt:
         return [{"role": "user", "content": history}]
@@ -97,7 +98,7 @@ def entries_in(body: Json, format_: str) -> list[Json]:
 class _RequestsReading:
     def __init__(self, usual: str) -> None:
         self.usual = usual
-        """What a body is taken for that could be of several formats."""
+        """Format for a body that fits several formats."""
         self.sessions: dict[bytes, Recording] = {}
 
     def take(self, row: Json, body: Json) -> None:
@@ -118,20 +119,20 @@ class _RequestsReading:
 
 
 def _session_id(head: Json) -> str:
-    """What Claude Code and Codex call the session in the bodies that they send."""
+    """Return the session id that Claude Code and Codex put into request bodies."""
     key, user = string(head.get("prompt_cache_key")), string(within(head, "metadata").get("user_id"))
     found = _UUID.fullmatch(key) or _IN_USER.search(user)
     return found[found.lastindex or 0] if found else ""
 
 
 def _first(entries: list[Json]) -> int:
-    """How many entries tell a conversation from another: instructions alone do not."""
+    """Return the number of entries that identify a conversation: the instructions and the first message after them."""
     spoken = (n for n, entry in enumerate(entries, 1) if entry.get("role") not in ("system", "developer"))
     return next(spoken, len(entries))
 
 
 def send(session: Recording, entries: list[Json], sent: RecordedRequest) -> None:
-    """The next request of a session. One that does not begin with all of the one before is a rewind."""
+    """Add the next request of a session. If it does not start with the whole previous history, it is a rewind."""
     last = session.segments[-1]
     common = shared(last.history, entries)
     if common < len(last.history):
@@ -142,7 +143,7 @@ def send(session: Recording, entries: list[Json], sent: RecordedRequest) -> None
 
 
 def _tell_all(session: Recording) -> None:
-    """The requests that led to the only one that is known."""
+    """Add the earlier requests of a conversation of which only the last request is known."""
     segment, last = session.segments[-1], session.segments[-1].requests[-1]
     answers = [by_model(entry) for entry in segment.history]
     begun = (n for n in range(1, len(answers)) if answers[n] and not answers[n - 1])
@@ -150,7 +151,7 @@ def _tell_all(session: Recording) -> None:
 
 
 def unmarked(entry: Json) -> Json:
-    """An entry without its cache marks; the very object that was given where there are none."""
+    """Return an entry without cache breakpoints; the same object if it has no cache breakpoints."""
     content = entry.get("content")
     if not isinstance(content, list):
         return entry
@@ -175,7 +176,7 @@ def _time(row: Json) -> float | None:
 
 
 def _usage(row: Json) -> Usage | None:
-    """What the answer beside the body says, in the words of any provider. What is no count is none."""
+    """Return the usage in the response next to the body, in the format of any provider. Invalid counts become 0."""
     answer = row
     for key in ("response", "body") if isinstance(row.get("response"), dict) else ():
         answer = answer[key] if isinstance(answer.get(key), dict) else answer
@@ -198,7 +199,7 @@ def _detail(usage: Json, side: str, what: str) -> int:
 
 
 def _counted(usage: Json, all_input: str, output: str, read_: int) -> Usage:
-    """Where the input counts what was read from the cache."""
+    """Convert usage whose input count includes cache reads."""
     side = output.partition("_")[0]
     thoughts = count(usage.get("thoughtsTokenCount"))
     reasoning = thoughts or _detail(usage, side, "reasoning")

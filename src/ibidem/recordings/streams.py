@@ -1,6 +1,6 @@
-"""Logs that are too large to be held whole: read from their file a line at a time, as often as somebody goes through.
+"""Large logs: read the rows from the file line by line at each iteration, instead of storing them in memory.
 
-Texts that were sent are kept by whoever reads; all else of a row, and the bytes of the file, are gone with the next.
+Readers store only the texts that were sent. The rest of a row is freed when the next one is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import IO, Any, SupportsIndex, overload
 from .recording import Json
 
 STREAMED_BYTES = 32 << 20
-"""From this size on a file is not held whole."""
+"""Minimum size of a file that is read as a stream."""
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 """Longest line that is read. No agent writes a row of this size."""
@@ -24,13 +24,15 @@ class LongLine(bytes):
 
 
 class LogFileStream:
-    """The first so many bytes of a large file, in place of the bytes themselves: an agent may be writing to it, and
-    whoever goes through it again has to find what he found before."""
+    """A large log file, limited to its size at the start.
+
+    The limit makes every iteration return the same lines, also if an agent is writing to the file.
+    """
 
     def __init__(self, path: Path, size: int) -> None:
         self._path, self._size = path, size
         self._long_lines: dict[int, int] = {}
-        """Start and end of lines that are too long, so that they are read once."""
+        """Start and end offsets of lines that are too long, so that later iterations skip them."""
 
     def __len__(self) -> int:
         return self._size
@@ -57,7 +59,7 @@ class LogFileStream:
                     line = file.readline(min(self._size - start, MAX_LINE_BYTES))
                     if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
                         if not line:
-                            return  # the file has become shorter
+                            return  # the file was truncated
                         start += len(line)
                         yield line.removesuffix(b"\n")
                         continue
@@ -68,7 +70,7 @@ class LogFileStream:
 
 
 def _end_of_line(file: IO[bytes], size: int) -> int:
-    """Offset behind the next line break."""
+    """Return the offset after the next line break."""
     while (at := file.tell()) < size:
         chunk = file.read(min(CHUNK_BYTES, size - at))
         if not chunk or (found := chunk.find(b"\n")) >= 0:
@@ -77,14 +79,14 @@ def _end_of_line(file: IO[bytes], size: int) -> int:
 
 
 LogBytes = bytes | LogFileStream
-"""What a log is read from."""
+"""Content of a log: its bytes, or a stream if it is large."""
 
 
 class StreamedRows:
-    """The rows of a large log, read anew whenever somebody goes through them; each with its line."""
+    """Rows of a large log with their line numbers. Each iteration reads the file again."""
 
     def __init__(self, lines: Callable[[], Iterator[bytes]], decoded: Callable[[bytes], Any], count: int) -> None:
-        """`count` rows are there, as whoever looked at every line knows."""
+        """`count` is the number of rows, which the caller determined by parsing every line."""
         self._lines, self._decoded, self._count = lines, decoded, count
 
     def __len__(self) -> int:

@@ -58,7 +58,9 @@ class Rule(Protocol):
     def formats(self) -> frozenset[str]:
         """Names of the formats that make this demand."""
 
-    def violations(self, conv: Conversation) -> Iterable[Violation]: ...
+    def violations(self, conv: Conversation) -> Iterable[Violation]:
+        """Return each violation of this rule in the conversation."""
+        ...
 
 
 def sets_output(message: Message) -> bool:
@@ -225,7 +227,7 @@ class CallsAnswered:
 
 ORPHAN_REASONS = {
     "unknown": "answers no call in this request",
-    "misplaced": "does not stand where its call is answered",
+    "misplaced": "is not at the position where the provider expects it",
     "duplicate": "answers a call that has its result already",
 }
 
@@ -276,7 +278,7 @@ class ResultsFirst:
             for part in message.parts:
                 if isinstance(part, ToolResult) and other:
                     yield Violation(
-                        self.name, position_text(conv, message, part.path), "A result stands behind other content."
+                        self.name, position_text(conv, message, part.path), "A result must come before other content."
                     )
                 other = other or not isinstance(part, ToolResult)
 
@@ -294,7 +296,9 @@ class ThinkingBeforeCalls:
                 called = called or isinstance(part, ToolCall)
                 if called and isinstance(part, Thinking):
                     yield Violation(
-                        self.name, position_text(conv, message, part.path), "Thinking stands behind a call of its turn."
+                        self.name,
+                        position_text(conv, message, part.path),
+                        "Thinking must come before the calls of its turn.",
                     )
 
 
@@ -310,7 +314,7 @@ class ReasoningKept:
             thinks = any(isinstance(part, Thinking) for part in message.parts)
             if thinks and (after is None or after.role not in ("assistant", STORED_KIND)):
                 yield Violation(
-                    self.name, position_text(conv, message), "The item this reasoning led to does not follow it."
+                    self.name, position_text(conv, message), "The item that this reasoning produced must follow it."
                 )
 
 
@@ -363,7 +367,7 @@ class ResultNotEmpty:
 
 
 def _has_content(wire: Any, result: ToolResult) -> bool:
-    """An Anthropic result may leave `content` out; an empty list is refused."""
+    """Return True if the result has the key `content`. Anthropic accepts a result without it, but not an empty list."""
     for step in result.path:
         wire = wire[step]
     return "content" in wire
@@ -383,7 +387,7 @@ class ContentOrCalls:
         for message in conv.messages:
             if message.role == "assistant" and not message.parts and not _other_content(message.wire):
                 yield Violation(
-                    self.name, position_text(conv, message), "The assistant message has neither content nor tool calls."
+                    self.name, position_text(conv, message), "The assistant message has no content and no tool calls."
                 )
 
 
@@ -429,7 +433,7 @@ class CompactionFirst:
             for position, part in enumerate(message.parts):
                 if isinstance(part, Opaque) and part.kind == "compaction" and position:
                     yield Violation(
-                        self.name, position_text(conv, message, part.path), "A compaction block must stand first."
+                        self.name, position_text(conv, message, part.path), "A compaction block must come first."
                     )
 
 
@@ -446,22 +450,22 @@ class BreakpointLimit:
         marks = list(_marks(conv))
         if len(marks) > MAX_MARKS:
             yield Violation(
-                self.name, marks[MAX_MARKS][0], f"{len(marks)} cache marks; the provider takes {MAX_MARKS}."
+                self.name, marks[MAX_MARKS][0], f"{len(marks)} cache breakpoints; the maximum is {MAX_MARKS}."
             )
         short = False
         for position, block in marks:
             long = isinstance(block["cache_control"], dict) and block["cache_control"].get("ttl") == "1h"
             if long and short:
-                yield Violation(self.name, position, "A one-hour cache mark stands behind a five-minute one.")
+                yield Violation(self.name, position, "A one-hour cache breakpoint comes after a five-minute one.")
             short = short or not long
             if block.get("type") in ("thinking", "redacted_thinking") or block.get("text") == "":
-                yield Violation(self.name, position, "A cache mark cannot stand on thinking or empty text.")
+                yield Violation(self.name, position, "Thinking and empty text cannot have a cache breakpoint.")
             if block.get("defer_loading"):
-                yield Violation(self.name, position, "A cache mark cannot stand on a tool that is loaded later.")
+                yield Violation(self.name, position, "A tool that is loaded later cannot have a cache breakpoint.")
 
 
 def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Marked blocks in the order of the prefix: tools, system, messages; then the request, which counts as its end."""
+    """Blocks with a breakpoint in the order of the prefix: tools, system, messages, then the request as its end."""
     for field in ("tools", "system"):
         blocks = conv.head.get(field)
         for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
@@ -512,7 +516,7 @@ RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
 
 
 def violations(conv: Conversation) -> list[Violation]:
-    """Return everything for which the provider would reject the conversation."""
+    """Return all violations for which the provider would reject the conversation."""
     rules = [rule for rule in RULES if conv.dialect.name in rule.formats]
     if not rules:
         return []

@@ -12,6 +12,8 @@ from ..model import Conversation, Message, Thinking, ToolCall, ToolResult
 
 
 class UnansweredCall(NamedTuple):
+    """A call without a result."""
+
     position: int
     """Index of the message."""
     call: ToolCall
@@ -20,6 +22,8 @@ class UnansweredCall(NamedTuple):
 
 
 class OrphanResult(NamedTuple):
+    """A result without its call: see `reason`."""
+
     position: int
     result: ToolResult
     why: Literal["unknown", "misplaced", "duplicate"]
@@ -36,6 +40,8 @@ class AnsweredCall(msgspec.Struct, frozen=True):
 
 
 class Pairing(NamedTuple):
+    """Calls and results of a conversation: the pairs, and those without a partner."""
+
     unanswered: list[UnansweredCall]
     strays: list[OrphanResult]
     answers: list[AnsweredCall]
@@ -49,7 +55,7 @@ def is_answer_to(call: ToolCall, result: ToolResult) -> bool:
 
 
 class _Scope:
-    """Calls that may be answered here, in order, and the ids that were."""
+    """Calls that may be answered at this point, in order, and the ids that were answered."""
 
     def __init__(self) -> None:
         self.open: dict[int, tuple[int, ToolCall]] = {}
@@ -63,7 +69,7 @@ class _Scope:
         return self._count > 0
 
     def again(self, call: ToolCall, turn: int) -> tuple[int, ToolCall] | None:
-        """An open call of the same id from before `turn`: asked again since, it will not be answered any more."""
+        """Remove and return an open call with the same id from before `turn`. A repeated call replaces it."""
         earlier = self._first(self.by_id.get(call.id))
         return self.open.pop(earlier) if earlier is not None and self.open[earlier][0] < turn else None
 
@@ -76,7 +82,7 @@ class _Scope:
         self.answered.discard(call.id)
 
     def take(self, result: ToolResult) -> tuple[int, ToolCall] | None:
-        """The first open call that this result fits."""
+        """Remove and return the first open call that this result answers; None if there is no such call."""
         found = None if result.nameless else self._first(self.by_id.get(result.call_id))
         if found is None:
             found = self._first(self.by_name.get(result.name))

@@ -1,12 +1,12 @@
-"""Originals that were taken out of a conversation, and the state of sessions: kept while somebody needs them.
+"""Stores for evicted texts and for the state of sessions.
 
-- `store.Store`: what every store promises; durability is said exactly there.
-- `memory`, `sqlite` (`database`, `schema`), `redis`: three that keep it.
-- `limits`: how long and how much is remembered. `packing`: how a value is written. `naming`: by which name.
-- `recall`: where a user's originals are, and how one comes back. `recall_server`: the same as a tool for the model.
+- `store.Store`: the protocol of a store, with its guarantees.
+- `memory`, `sqlite` (with `database` and `schema`), `redis`: the implementations. `guarded`: deadlines for any store.
+- `retention`: limits on time and size. `value_codec`: the encoding of values. `references`: the names of originals.
+- `recall`: the default store, and how to fetch an original. `recall_server`: the same as an MCP tool for the model.
 
-A new store is a file with the methods of `Store` and a line in `open_store` below; tests/store/test_store.py holds
-each to the contract. What is on disk was written by an older release: a change of `schema` or `packing` must read it.
+A new store is a file with the methods of `Store` and a line in `open_store` below. tests/store/test_store.py tests all
+of them. Files may be from an older release, so a change of `schema` or `value_codec` must still read them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _KINDS = {"MemoryStore": "memory", "RedisStore": "redis", "SqliteStore": "sqlite"}
-"""Each is loaded when it is first asked for: SQLite takes longer to import than the rest of us."""
+"""Module of each store class, imported at first use. The import of SQLite is slower than that of all other modules."""
 
 SERVER_SCHEMES = ("redis://", "rediss://", "unix://")
 
@@ -52,7 +52,10 @@ def open_store(
     limits: Limits | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Store:
-    """`memory:`, the URL of a Redis server, or the path of an SQLite file. Nothing is opened before its first use."""
+    """Return the store at `target`: `memory:`, the URL of a Redis server, or the path of an SQLite file.
+
+    It connects at the first call. Raises StoreError for other URLs.
+    """
     limits = limits or Limits()
     from .memory import MemoryStore
     from .redis import RedisStore
@@ -63,13 +66,16 @@ def open_store(
     if isinstance(target, str) and target.startswith(SERVER_SCHEMES):
         return RedisStore(target, limits=limits, clock=clock)
     if isinstance(target, str) and not _is_path(target):
-        scheme = target.partition(":")[0]  # what follows may be a password
-        raise StoreError(scheme, f"no such kind of store: a path, {MEMORY_TARGET}, or {', '.join(SERVER_SCHEMES)}")
+        scheme = target.partition(":")[0]  # the rest may contain a password
+        raise StoreError(scheme, f"no such kind of store: use a path, {MEMORY_TARGET}, or {', '.join(SERVER_SCHEMES)}")
     return SqliteStore(Path(target), limits=limits, clock=clock)
 
 
 def is_missing(target: str) -> bool:
-    """Whether it is a file that is not there: who only looks makes none. StoreError if that cannot be found out."""
+    """Return whether `target` is a file that does not exist. Raises StoreError if that is unknown.
+
+    Callers that only read use this, because opening a store creates its file.
+    """
     if target == MEMORY_TARGET or not _is_path(target):
         return False
     try:
@@ -82,7 +88,7 @@ def is_missing(target: str) -> bool:
 
 
 def _is_path(target: str) -> bool:
-    """One that begins like the address of a server is a mistake, not a file."""
+    """Return whether `target` is a file path. A path that starts like a server's address is a mistake."""
     return "://" not in target and f"{target.partition(':')[0]}://" not in SERVER_SCHEMES
 
 

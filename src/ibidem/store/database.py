@@ -1,8 +1,8 @@
-"""One SQLite file: opened at the first use, in each process anew, and every way it can fail put into words.
+"""Connection to an SQLite file, which is opened at the first use in each process, with readable error messages.
 
-A process has one connection, and a lock for it. A connection must not cross a fork: the child's copy would believe in
-locks that only the parent has, and another process could then take the log away under it. So nothing is open while a
-process forks.
+Each `Database` has one connection and a lock for it. A connection must not cross a fork: the child's copy would assume
+locks that only the parent has, and another process could then delete the write-ahead log. So all connections are closed
+before a fork.
 """
 
 from __future__ import annotations
@@ -20,48 +20,50 @@ from .schema import APPLICATION_ID, MIGRATIONS
 from .store import StoreError
 
 BUSY_SECONDS = 15.0
-"""How long to wait for other processes. Their transactions take milliseconds."""
+"""Maximum wait for other processes. Their transactions take milliseconds."""
 
 LOG_BYTES = 4 << 20
-"""From here on the write-ahead log is emptied, by us and with the write lock held: SQLite does so itself without that
-lock, and before 3.51.3 commits could be lost if another process wrote at that very moment (the WAL-reset bug)."""
+"""Size from which we empty the write-ahead log, with the write lock. SQLite's automatic checkpoint has no such lock,
+and before 3.51.3 commits could be lost if another process wrote at that moment (the WAL-reset bug)."""
 
 FREE_PAGE_RATIO, FREED_PAGES = 4, 1024
-"""A file of which more than one page in so many is free gives so many back at once. Less is for what comes next."""
+"""If more than one page in `FREE_PAGE_RATIO` is free, this many are released at once. Fewer free pages are reused."""
 
-DAMAGED = "this is damaged or no database: move it away, or name another file"
+DAMAGED = "this is damaged or not a database: move it away, or use another file"
 REASONS = {
     sqlite3.SQLITE_BUSY: "another process keeps it locked: try again, or end that process",
     sqlite3.SQLITE_LOCKED: "another process keeps it locked: try again, or end that process",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: check the path, and that its folder can be written to",
     sqlite3.SQLITE_CORRUPT: DAMAGED,
-    sqlite3.SQLITE_FULL: "the disk is full: make room, or name a file on another disk",
-    sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk, and that there is room on it",
+    sqlite3.SQLITE_FULL: "the disk is full: free disk space, or use a file on another disk",
+    sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk and its free space",
     sqlite3.SQLITE_NOTADB: DAMAGED,
     sqlite3.SQLITE_PERM: "no permission: change the file's mode or run as its owner",
-    sqlite3.SQLITE_READONLY: "cannot be written to: change the mode of the file and its folder, or name another file",
+    sqlite3.SQLITE_READONLY: "cannot be written to: change the mode of the file and its folder, or use another file",
     sqlite3.SQLITE_TOOBIG: "a text is larger than SQLite allows: it cannot be stored",
 }
 
 
 class Database:
+    """An SQLite file with one connection per process. Errors are raised as StoreError."""
+
     def __init__(self, path: Path, seconds: float | None = None) -> None:
-        """`seconds` is how long to wait for others, threads of this process included."""
+        """`seconds`: maximum wait for other processes and for other threads of this one."""
         self.path = path
         self._file_name, self._log_name = str(path), f"{path}-wal"
         self._seconds = seconds or BUSY_SECONDS
         self.lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        """Device and inode of what is open."""
+        """Device and inode of the open file."""
         self._set: dict[str, str | int] = {}
-        """What it was told of how to work: to be told again costs as much as a short question."""
+        """Current PRAGMA values. Setting one again would take as long as a short query."""
         with _registering:
             _all.add(self)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file, whatever others write meanwhile."""
+        """Open a read transaction. It sees one state of the file, even if others write at the same time."""
         with (
             self._locked() as seconds,
             self._in_words(),
@@ -71,7 +73,7 @@ class Database:
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """All of it or nothing; what is not durable may be lost when power is, and only then."""
+        """Open a write transaction. If it is not `durable`, a power loss may undo it, but a crash cannot."""
         with self._locked() as seconds, self._in_words():
             connection = self._opened(seconds)
             self._tell(connection, "synchronous", "FULL" if durable else "NORMAL")
@@ -81,14 +83,14 @@ class Database:
                 _empty_log(connection)
 
     def shrink(self) -> None:
-        """Return to the system what was freed, and empty the log, which still holds what was deleted."""
-        with self.lock, suppress(sqlite3.Error):  # others are reading: what comes next overwrites it
+        """Release free pages to the system, and empty the write-ahead log, which still has the deleted data."""
+        with self.lock, suppress(sqlite3.Error):  # fails while others read; later writes overwrite the data
             connection = self._opened(self._seconds)
             connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
             _empty_log(connection)
 
     def give_back(self) -> None:
-        """Return some freed pages to the system if they are many. It waits for nobody; what is left is reused."""
+        """Release some free pages to the system if there are many. It does not wait. Other free pages are reused."""
         with self.lock, suppress(sqlite3.Error, StoreError, OSError):
             connection = self._opened(0.0)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -98,7 +100,7 @@ class Database:
 
     @contextmanager
     def _locked(self) -> Iterator[float]:
-        """Ours alone, and how long may still be waited for other processes."""
+        """Acquire the lock. Yield the seconds that are left to wait for other processes."""
         seconds = self._seconds
         if not self.lock.acquire(blocking=False):
             start = time.monotonic()
@@ -111,11 +113,12 @@ class Database:
             self.lock.release()
 
     def close(self) -> None:
+        """Close the connection. The next call opens it again."""
         with self.lock:
             self.shut()
 
     def shut(self) -> None:
-        """For those who hold the lock."""
+        """Close the connection. The caller must have acquired the lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
@@ -123,7 +126,7 @@ class Database:
 
     def _opened(self, seconds: float) -> sqlite3.Connection:
         if self._connection is not None and self._file != _identity(self._file_name):
-            self.shut()  # deleted or replaced meanwhile: what we wrote to the old file nobody would find
+            self.shut()  # the file was deleted or replaced: writes to the old one would be lost
         if self._connection is None:
             _create(self.path)
             self._file = _identity(self._file_name)
@@ -134,7 +137,7 @@ class Database:
 
     def _tell(self, connection: sqlite3.Connection, name: str, value: str | int) -> None:
         if self._set.get(name) != value:
-            self._set.pop(name, None)  # it may fail, and then nobody knows
+            self._set.pop(name, None)  # if the PRAGMA fails, its value is unknown
             connection.execute(f"PRAGMA {name} = {value}")
             self._set[name] = value
 
@@ -145,7 +148,7 @@ class Database:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
             told = REASONS.get(code & 0xFF) if code else None
-            raise StoreError(str(self.path), told or f"{error}: name another file, or report this") from error
+            raise StoreError(str(self.path), told or f"{error}: use another file, or report this") from error
         except OverflowError as error:
             raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_TOOBIG]) from error
         except OSError as error:
@@ -160,14 +163,14 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3
         yield connection
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # what went wrong first is what is told
+        with suppress(sqlite3.Error):  # the first error is the one to report
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         raise
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
-    """Move what it holds to where it belongs. That can wait: it is as safe in the log."""
+    """Move the content of the write-ahead log to the file. Errors are ignored, because the log is as durable."""
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -180,7 +183,10 @@ def _size(path: str) -> int:
 
 
 def _create(path: Path) -> None:
-    """The file and its folder are ours alone; the log files beside it get the file's mode. What is there stays."""
+    """Create the file and its folder, accessible only to the user. Existing ones are not changed.
+
+    SQLite gives its log files the mode of the file.
+    """
     if not path.parent.exists():
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -191,7 +197,7 @@ def _create(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A file whose name is not on the disk is lost with the power. Not every file system can, or needs to."""
+    """Sync a folder to disk, so that a new file in it survives a power loss. Not every file system supports this."""
     if os.name == "posix":
         with suppress(OSError):
             handle = os.open(folder, os.O_RDONLY)
@@ -220,21 +226,21 @@ def _connect(path: Path, seconds: float) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
-    with _transaction(connection, "BEGIN"):  # so that it is one state of the file: another process may be making it
+    with _transaction(connection, "BEGIN"):  # see one state of the file: another process may be creating it
         version = _version(connection, path)
     if version is None:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first table
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # works only before the first table is created
     _use_log(connection, path, seconds)
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # see LOG_BYTES
-    connection.execute("PRAGMA fullfsync = ON")  # macOS: what else is called syncing stops at the drive's cache
-    connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
-    if version != len(MIGRATIONS):  # else nobody has to wait for one who is writing
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: a plain fsync only reaches the drive's cache
+    connection.execute("PRAGMA secure_delete = ON")  # overwrite deleted data
+    if version != len(MIGRATIONS):  # a current file needs no write lock
         _migrate(connection, path)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     with _transaction(connection, "BEGIN IMMEDIATE"):
-        done = _version(connection, path) or 0  # again: another process may have been faster
+        done = _version(connection, path) or 0  # read again, because another process may have migrated the file
         for statements in MIGRATIONS[done:]:
             for statement in statements:
                 connection.execute(statement)
@@ -244,22 +250,22 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int | None:
-    """How many migrations the file has seen; None if it is empty. Raises StoreError if it is none of ours."""
+    """Return the number of applied migrations, or None if the file is empty. Raises StoreError for other databases."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not (application or version or tables):
         return None
     if application != APPLICATION_ID:
-        raise StoreError(str(path), "this is a database of another program: name another file")
+        raise StoreError(str(path), "this is a database of another program: use another file")
     if version > len(MIGRATIONS):
         written = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"
-        raise StoreError(str(path), f"{written}: upgrade ibidem-llm, or name another file")
+        raise StoreError(str(path), f"{written}: upgrade ibidem-llm, or use another file")
     return int(version)
 
 
 def _use_log(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
-    """Write-ahead logging. SQLite does not wait for others here, so we do."""
+    """Turn on write-ahead logging. SQLite does not wait for other processes here, so this function does."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -270,7 +276,7 @@ def _use_log(connection: sqlite3.Connection, path: Path, seconds: float) -> None
                 raise
             time.sleep(0.01)
     if mode != "wal":
-        raise StoreError(str(path), "this disk cannot be shared between processes: name a file on a local disk")
+        raise StoreError(str(path), "this disk cannot be shared between processes: use a file on a local disk")
 
 
 _registering = threading.Lock()
@@ -279,7 +285,7 @@ _held: list[Database] = []
 
 
 def _before_fork() -> None:
-    """Wait for what is under way, and close."""
+    """Wait for active transactions, and close all connections."""
     _registering.acquire()
     for database in list(_all):
         database.lock.acquire()

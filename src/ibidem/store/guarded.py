@@ -110,7 +110,7 @@ class GuardedStore(Store):
 
     @contextmanager
     def until(self, seconds: float) -> Iterator[None]:
-        """Set the deadline for all calls inside. Of nested deadlines, the earliest counts."""
+        """Set the deadline for all calls in the `with` block. If blocks are nested, the earliest deadline applies."""
         token = _deadline.set(min(_deadline.get(), self._clock() + seconds))
         try:
             yield
@@ -133,7 +133,7 @@ class GuardedStore(Store):
     stats = _guarded("stats")
 
     def close(self) -> None:
-        """Close the store, also while the breaker is open. If it does not close in time, it is left as it is."""
+        """Close the store, also while the breaker is open. If that takes too long, return without an error."""
         call = _Call(self._store.close)
         if self._in_memory:
             self._store.close()
@@ -148,7 +148,7 @@ class GuardedStore(Store):
             call.on_late = functools.partial(self._close_late, self._clock() + seconds)
         try:
             answered = self._threads.make(call, waits)
-        except BaseException:  # the caller was interrupted, which tells nothing about the store
+        except BaseException:  # the caller was interrupted, which is not a fault of the store
             self._trial = self._trial and not trial
             raise
         error = call.error if answered else self._timeout_error(waits)
@@ -159,7 +159,7 @@ class GuardedStore(Store):
         try:
             raise error
         finally:
-            del error, call  # they refer to this frame through the traceback
+            del error, call  # break the reference cycle through the traceback
 
     def _timeout_error(self, seconds: float) -> StoreError:
         advice = "check that it runs, and that no process keeps it locked"
@@ -171,20 +171,20 @@ class GuardedStore(Store):
         return usual if deadline == math.inf else min(deadline - self._clock(), threading.TIMEOUT_MAX)
 
     def _admit(self, seconds: float) -> bool:
-        """Whether the call is a trial. Raises StoreError if it may not be made."""
+        """Return whether the call is a trial. Raises StoreError if the call is rejected."""
         with self._lock:
             wait = self._retry_at - self._clock()
-            # While both threads are stuck, a trial could only wait for them: it would cost time and tell nothing.
+            # While both threads are stuck, a trial could only wait for them and would not show the store's state.
             can_try = wait <= 0 and not self._trial and self._threads.stuck < MAX_THREADS
             if seconds > 0 and (can_try or not self._pause):
                 self._trial = self._trial or self._pause > 0
                 return self._pause > 0
             self._counts["refused"] += 1
         if seconds <= 0:
-            told = "was not asked, because no time was left: earlier calls had used it up"
+            told = "was not called, because no time was left: earlier calls had used it up"
             raise StoreUnavailable(self.where, told, "the store did not answer in time")
         when = f"for {max(wait, 0.1):.1f} s" if wait > 0 else "yet"
-        told = f"is not asked {when} after {self._reason}"
+        told = f"is not called {when} after {self._reason}"
         raise StoreUnavailable(self.where, told, "the store is not called for a while after a failure")
 
     def _record(self, trial: bool, answered: bool, error: BaseException | None, is_excused: bool) -> None:
@@ -205,10 +205,10 @@ class GuardedStore(Store):
                     self._reason = f"it failed ({what})" if answered else "it did not answer"
             is_open, reason = self._pause > 0, self._reason
         if is_open != was_open:
-            self._tell(f"is not asked for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again")
+            self._tell(f"is not called for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again")
 
     def _close_late(self, deadline: float) -> None:
-        """Close the breaker after a trial that ended when its caller no longer waited, if it was in time."""
+        """Close the breaker if a trial succeeds before the deadline but after its caller stopped waiting."""
         with self._lock:
             closes = self._pause > 0 and self._clock() <= deadline
             if closes:
@@ -228,19 +228,22 @@ def _copy(value: Any) -> Any:
 
 
 def _is_callers_fault(error: BaseException | None, args: Iterable[object]) -> bool:
-    """Whether the message names a reference of the call. Stores do that for malformed and colliding references only."""
+    """Return whether the caller caused the error: the message has a reference of the call.
+
+    Stores name references only if they are malformed or belong to another text.
+    """
     refs = [ref for arg in args if isinstance(arg, dict | list) for ref in arg if isinstance(ref, str)]
     return isinstance(error, StoreError) and any(ref in error.what for ref in refs)
 
 
 class _Call:
-    """A call on its way from the thread that waits for it to the thread that makes it."""
+    """A store call, shared between the thread that waits for it and the thread that makes it."""
 
     __slots__ = ("answered", "ask", "error", "has_ended", "is_dropped", "on_late", "result")
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self.ask: Callable[[], Any] | None = ask
-        """None once a thread has begun with it, or it is dropped."""
+        """Function to call; None after a thread has started it or the caller has dropped it."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.has_ended = self.is_dropped = False
@@ -251,16 +254,16 @@ class _Call:
 
 
 class _Threads:
-    """At most two threads that make calls, in their order. They are started when needed."""
+    """Pool of at most two threads that make calls in order. Threads start when needed."""
 
     def __init__(self) -> None:
         self.stuck = 0
-        """Threads in a call that its caller no longer waits for."""
+        """Number of threads in a call whose caller no longer waits."""
         self._lock, self._calls = threading.Lock(), SimpleQueue[_Call]()
         self._running = self._unfinished = 0
 
     def make(self, call: _Call, seconds: float) -> bool:
-        """Whether the call ended in time. If it had not begun by then, it never does."""
+        """Make a call, and return whether it ended in time. If it has not started by then, it is dropped."""
         with self._lock:
             if self._unfinished >= self._running and self._running < MAX_THREADS:
                 threading.Thread(target=self._work, name=f"ibidem-store-{next(_numbers)}", daemon=True).start()
@@ -301,14 +304,14 @@ class _Threads:
                 call.answered.release()
                 if call.is_dropped and call.error is None and call.on_late is not None:
                     call.on_late()
-            del call, ask  # an idle thread keeps no texts
+            del call, ask  # free the texts of the call while the thread is idle
 
 
 _all: WeakSet[GuardedStore] = WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has no threads of its parent, and their locks may be held for ever."""
+    """Reset all stores in a forked child. It has none of the parent's threads, but may have their locks."""
     for store in list(_all):
         store._reset()
 

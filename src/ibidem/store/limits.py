@@ -1,10 +1,10 @@
-"""How long a store remembers and how much, and in which steps it forgets.
+"""Limits of a store in time and size, and the size of the batches in which it deletes.
 
-Whatever the limits say, a session that was used within `live_for` seconds loses nothing: then the store is larger than
-it should be, and says so.
+A session that was used within `live_for` seconds is never deleted because of a limit. The store may then exceed the
+size limit, and logs a warning.
 
-Forgetting is done in slices, so that nobody who writes waits long for it: every `put` and `save` does one, which is
-more than it added, and `prune` does as many as there are.
+Content is deleted in batches, so that a write never takes long. Each `put`, `save` and `note` deletes one batch, which
+is larger than what it adds. `prune` deletes all batches.
 """
 
 from __future__ import annotations
@@ -19,71 +19,75 @@ from ..errors import IbidemError, one_line
 
 DAY_SECONDS = 86_400.0
 DEFAULT_DAYS, DEFAULT_BYTES = 30, 2_000_000_000
-"""What is kept where nobody says otherwise."""
+"""Default limits."""
 
 MOST_SESSIONS, MOST_ORIGINALS, MOST_BYTES = 16, 256, 4 << 20
-"""What goes in one slice."""
+"""Maximum size of a batch."""
 
 MOST_NOTES = 16_384
-"""Notes of a session that are kept, the newest."""
+"""Maximum journal entries of a session, the newest ones."""
 MOST_PLACES = 3
-"""Places of an original that are remembered, the newest."""
+"""Maximum positions of an original, the newest ones."""
 USED_SECONDS = 60.0
-"""Seconds within which it need not be written down again that a session is used, by one who only reads."""
+"""A read updates a session's time of last use only if it is older than this, to avoid a write per read."""
 
 log = logging.getLogger("ibidem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
+    """Limits of a store in time and size."""
+
     max_age: float | None = DEFAULT_DAYS * DAY_SECONDS
-    """Seconds after its last use for which a session is remembered; None is for ever."""
+    """Seconds after its last use until a session expires; None for no limit."""
     max_bytes: int | None = DEFAULT_BYTES
-    """Of originals and states as they are kept; None is no limit."""
+    """Maximum stored bytes of originals, states and journals; None for no limit."""
     live_for: float = DAY_SECONDS
-    """Seconds after its last use for which a session loses nothing, whatever the other two say."""
+    """Seconds after its last use in which a session is live. The other limits do not apply to it."""
 
     @classmethod
     def of(cls, days: float | None = None, size: int | None = None) -> Limits:
-        """As they are set: None is what is usual, 0 is no limit."""
+        """Return limits in days and bytes. None is the default, 0 is no limit."""
         days, size = DEFAULT_DAYS if days is None else days, DEFAULT_BYTES if size is None else size
         return cls(max_age=days * DAY_SECONDS if days else None, max_bytes=size or None)
 
     @classmethod
     def usual(cls) -> Limits:
-        """As the environment of this process sets them. Raises IbidemError that names the variable."""
+        """Return the limits in the environment variables. Raises IbidemError for an invalid value."""
         days, size = environment.store_limits()
         return cls.of(_days(days, environment.STORE_DAYS), _size(size, environment.STORE_BYTES))
 
     def over_before(self, now: float) -> float:
-        """A session that was last used before that is over."""
+        """Return the time before which a session's last use makes it expired."""
         return -math.inf if self.max_age is None else now - max(self.max_age, self.live_for)
 
     def idle_before(self, now: float) -> float:
-        """A session that was last used before that may go to make room."""
+        """Return the time before which a session's last use makes it deletable if the store is too large."""
         return now - self.live_for
 
     def excess(self, kept: int) -> int:
+        """Return the bytes by which a store of this size exceeds the limit."""
         return 0 if self.max_bytes is None else max(0, kept - self.max_bytes)
 
 
 class Slice(NamedTuple):
-    """What was forgotten at once."""
+    """Result of deleting one batch."""
 
     originals: int
     sessions: int
     excess: int
-    """Bytes above the limit that are left."""
+    """Remaining bytes above the limit."""
     done: bool
-    """Nothing else may go now."""
+    """No more content can be deleted now."""
 
     @property
     def any(self) -> bool:
+        """Whether the batch deleted anything."""
         return bool(self.originals or self.sessions)
 
 
 def slice_bytes(added: int) -> int:
-    """Bytes that go in the slice of one who added so many: more than that, so that the limit is reached in the end."""
+    """Return the batch size after a write of `added_bytes`. It is larger, so that the store shrinks to its limit."""
     return max(MOST_BYTES, 2 * added)
 
 
@@ -92,7 +96,10 @@ USE_BYTES = "use a number of bytes, or 0 for no limit"
 
 
 def are_days(days: float) -> bool:
-    """What was used within a day stays in any case, so less would promise what is not done."""
+    """Return whether a setting is a valid number of days.
+
+    Values below a day are invalid, because live sessions are never deleted.
+    """
     return days == 0 or 1 <= days < 1e6
 
 
@@ -117,7 +124,7 @@ def _size(text: str, where: str) -> int | None:
 
 
 class SizeWarning:
-    """Says once that a store is larger than it should be, and again only after it was not."""
+    """Logs a warning when a store exceeds its limit, once until it is below the limit again."""
 
     def __init__(self) -> None:
         self._already = False
@@ -126,8 +133,8 @@ class SizeWarning:
         over = found.done and found.excess > 0
         if over and not self._already:
             log.warning(
-                "%s: %s bytes above the limit of %s: conversations that were used in the last %g hours need them, and "
-                "keep them; allow more, or run `ibidem store forget`",
+                "%s: %s bytes above the limit of %s: conversations that were used in the last %g hours need them. "
+                "Raise the limit, or run `ibidem store forget`",
                 where,
                 f"{found.excess:,}",
                 f"{limits.max_bytes:,}",

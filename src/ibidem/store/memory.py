@@ -1,6 +1,6 @@
-"""A store that lives as long as its object: for tests, and for programs that need no second run.
+"""Store in the memory of the process, for tests and for programs that need no persistent store.
 
-After a fork each process has its own; it cannot be pickled.
+After a fork, each process has its own copy. The store cannot be pickled.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from .store import (
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """An original as stored."""
+
     body: bytes
     size: int
     added: float
@@ -39,16 +41,20 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Session:
+    """State, references and journal of a session."""
+
     used: float
     state: bytes | None = None
     refs: set[str] = field(default_factory=set)
     notes: deque[bytes] = field(default_factory=deque)
     place: NotesPlace = NO_NOTES
-    """Where the notes end."""
+    """End of the journal."""
 
 
 @dataclass(kw_only=True, eq=False)
 class MemoryStore(Store):
+    """Store in memory. Its content is lost when the object is deleted."""
+
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
     where: str = MEMORY_TARGET
@@ -66,7 +72,7 @@ class MemoryStore(Store):
         self._loose: set[str] = set()
         """Originals that no session references."""
         self._stored = self._states = 0
-        """Bytes of originals and of states, as they are kept."""
+        """Stored bytes of originals, and of states and journals."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         new = packed(self.where, originals)
@@ -193,11 +199,11 @@ class MemoryStore(Store):
             )
 
     def close(self) -> None:
-        """Nothing to give back: what was put is still there afterwards."""
+        """Do nothing: there are no files or connections to close. The content stays available."""
 
     def _use(self, name: str, now: float) -> _Session:
         session = self._sessions.setdefault(name, _Session(now))
-        session.used = max(session.used, now)  # a clock that is set back must not age what is in use
+        session.used = max(session.used, now)  # a clock that is set back must not make the session look unused
         return session
 
     def _link(self, session: _Session, refs: set[str]) -> None:
@@ -220,7 +226,7 @@ class MemoryStore(Store):
             self._unlink(session, session.refs)
 
     def _forget_some(self, now: float, added: int) -> Slice:
-        """One slice of what may go, for one who added so many bytes."""
+        """Delete one batch beyond the limits, after a write of `added_bytes`."""
         found = _MemoryPruning(self, slice_bytes(added)).run(self.limits, now)
         self._told(self.where, self.limits, found)
         return found
@@ -241,7 +247,7 @@ def _since(session: _Session, since: NotesPlace) -> list[bytes]:
 
 
 class _MemoryPruning:
-    """One slice of what may go, under the lock of its store."""
+    """Deletes one batch beyond the limits. The caller has the store's lock."""
 
     def __init__(self, store: MemoryStore, most: int) -> None:
         self._store = store
@@ -266,7 +272,7 @@ class _MemoryPruning:
         return self._sessions >= MOST_SESSIONS or self._originals >= MOST_ORIGINALS or self._bytes >= self._most
 
     def _end_one(self, before: float) -> bool:
-        """The least recently used session goes, if that was before then."""
+        """Delete the least recently used session if its last use was before this time. Return whether it was."""
         sessions = self._store._sessions
         name = min(sessions, key=lambda name: sessions[name].used, default=None)
         if name is None or sessions[name].used >= before:
@@ -276,7 +282,7 @@ class _MemoryPruning:
         return True
 
     def _drop(self, before: float, wanted: float) -> None:
-        """The oldest that no session references, first put before then: as many as are wanted, and fit in the slice."""
+        """Delete the oldest unreferenced originals from before this time, until `bytes_wanted` or the batch size."""
         kept, victims = self._store._originals, []
         old = [ref for ref in self._store._loose if kept[ref].added < before]
         for ref in sorted(old, key=lambda ref: kept[ref].added)[: max(0, MOST_ORIGINALS - self._originals)]:

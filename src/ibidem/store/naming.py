@@ -1,5 +1,5 @@
-"""Names: of an original, by digits of a digest of its content, so that nothing else can be brought back by it; of a
-conversation, by the words that it begins with."""
+"""Names in a store: references of originals, from a digest of the text, and keys of conversations, from their first
+user text."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ from copy import copy
 from ..model import Message, Text
 
 REFERENCE_DIGITS = 12
-"""Of a reference: one in 280 billion texts would have the same, and the store refuses such a one."""
+"""Length of a reference. One in 280 billion texts has the same reference as another. The store rejects it."""
 
 
 def reference(text: str) -> str:
+    """Return the reference of a text: the first 12 hex digits of its SHA-256 digest."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:REFERENCE_DIGITS]
 
 
 class Opening:
-    """Reads messages in order, for the words of a conversation: what the user said before the first answer.
+    """Collects the opening text of a conversation: the user's text before the model's first response.
 
-    Formats differ in where a system text stands, and clients in how they part what the user said into blocks and
-    messages: neither counts, so that a conversation has the same words however it is written.
+    The position of system texts depends on the format, and the split into blocks and messages on the client. Neither
+    changes the opening text, so a conversation has the same key in all of them.
     """
 
     def __init__(self) -> None:
         self._said: list[str] = []
         self._first = ""
         self.ended = False
-        """An answer, a call or a result was read: nothing that comes later changes the words."""
+        """A response, call or result was read, so later messages do not change the text."""
         self.counts = False
-        """The last message that was read has some of the words in it, or may have."""
+        """The last message that was read may belong to the opening text."""
 
     def fork(self) -> Opening:
-        """As it is, to go on by itself."""
+        """Return an independent copy."""
         found = copy(self)
         found._said = [*self._said]
         return found
 
     @property
     def words(self) -> str:
-        """Of the user, or else the first text of any kind."""
+        """Text of the user so far. Without one, the first text of any role."""
         return "".join(self._said) or self._first
 
     def read(self, message: Message) -> None:
+        """Read the next message."""
         if self.ended:
             self.counts = False
             return
@@ -58,12 +60,12 @@ class Opening:
 
 
 def conversation_key(words: str) -> str:
-    """The name of a conversation in a store."""
+    """Return the key of a conversation in a store, from its opening text."""
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def words_of(messages: Iterable[Message]) -> str:
-    """The words that a conversation with these messages is known by."""
+    """Return the opening text of a conversation, which its key is made from."""
     opening = Opening()
     for message in messages:
         opening.read(message)

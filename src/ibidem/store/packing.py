@@ -1,4 +1,4 @@
-"""How a value is kept: one byte that says how it is written, four that prove it whole, then the value itself."""
+"""Encoding of a stored value: one byte for the compression, four for a checksum, then the value."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from .store import StoreError, encoded
 
 ZSTD_LEVEL = 3
 MIN_COMPRESSED_BYTES = 128
-"""Bytes below which compressing saves next to nothing."""
+"""Minimum size for compression. It saves almost no space for shorter values."""
 
 RAW, ZSTD = b"\x00", b"\x01"
 _HEAD = 5
 
 _local = threading.local()
-"""What compresses must not be used by two threads at once, and is too dear to make for every value."""
+"""One compressor per thread. It is not safe to share, and too slow to create for each value."""
 
 
 class Packed(NamedTuple):
+    """A text with its reference and its encoded form."""
+
     ref: str
     text: str
     body: bytes
     size: int
-    """Bytes of the text."""
+    """Size of the text in bytes."""
 
 
 def packed(where: str, originals: Mapping[str, str]) -> list[Packed]:
-    """Raises StoreError if a key is not the reference of its text."""
+    """Encode originals for storage. Raises StoreError if a key is not the reference of its text."""
     found = []
     for ref, text in originals.items():
         data = encoded(text)
@@ -42,17 +44,18 @@ def packed(where: str, originals: Mapping[str, str]) -> list[Packed]:
 
 
 def original(ref: str, body: bytes) -> str | None:
-    """The text of this reference, or None if it is damaged."""
+    """Decode the text with this reference, or return None if it is damaged."""
     data = unpack(body)
     if data is None or _digest(data) != ref:
         return None
     try:
         return data.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:  # another value that has the same digits
+    except UnicodeDecodeError:  # other data whose digest has the same digits
         return None
 
 
 def pack(data: bytes) -> bytes:
+    """Encode a value for storage, compressed if that is shorter."""
     how, value = RAW, data
     if len(data) >= MIN_COMPRESSED_BYTES:
         smaller = _packer().pack(data)
@@ -62,7 +65,7 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(body: bytes) -> bytes | None:
-    """None if it is not what was packed."""
+    """Decode a stored value, or return None if it is damaged."""
     how, check, value = body[:1], body[1:_HEAD], body[_HEAD:]
     if len(body) < _HEAD or zlib.crc32(value).to_bytes(4, "big") != check:
         return None
@@ -75,7 +78,7 @@ def unpack(body: bytes) -> bytes | None:
 
 
 def whole(bodies: Iterable[bytes]) -> list[bytes]:
-    """Those that are what was packed."""
+    """Decode stored values, without damaged ones."""
     return [data for body in bodies if (data := unpack(body)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""Where what was let go is kept, and how it comes back."""
+"""The user's default store, a function that stores evicted texts in it, and `recall`, which fetches them."""
 
 from __future__ import annotations
 
@@ -20,50 +20,53 @@ log = logging.getLogger("ibidem")
 
 
 class Keep(Protocol):
+    """Function that stores originals, with their positions. It returns whether they are stored."""
+
     def __call__(self, originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool: ...
 
 
 VERBS = ("put", "get", "refs", "load")
-"""What a store must be able to do, at least."""
+"""Minimum methods of a store."""
 
 NOTED_SECONDS, LONG_PAUSE_SECONDS = 300.0, 6 * 3600.0
-"""Seconds within which the use of a conversation is noted once, and after which a store may have forgotten it."""
+"""Minimum seconds between two records of a conversation's use, and idle time after which a store may have deleted
+it."""
 
 
 @cache
 def _opened(target: str) -> Store:
-    from . import Limits, open_store  # SQLite takes longer to import than the rest of us
+    from . import Limits, open_store
 
     return open_store(target, limits=Limits.usual())
 
 
 def default_store() -> Store:
-    """The store of this user: `IBIDEM_STORE`, or a file in their data folder. Nothing is opened before it is used."""
+    """Return the user's store: `IBIDEM_STORE`, or a file in the data folder. It is opened at the first call."""
     return _opened(store_target())
 
 
 def checked_store(store: Any) -> None:
-    """Raises UsageError for what is no store."""
+    """Raise UsageError if `store` is not a store."""
     if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in VERBS)):
         return
     path = store if isinstance(store, str | os.PathLike) else "PATH"
-    raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")
+    raise UsageError(f"store: {store!r} is not a store: pass ibidem.store.open_store({str(path)!r})")
 
 
 def keeper(store: Store, session: str) -> Keep:
-    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
+    """Return a function that stores originals and returns whether it succeeded. If not, texts must not be evicted.
 
-    Where they stood is remembered too, where the store can: nothing depends on that.
+    The function also stores their positions if the store supports it. Errors there are ignored.
 
-    Given none, it notes that the conversation is still in use: a store forgets those that are not. After a long pause
-    it puts again what it put before.
+    Without originals it records that the conversation is in use, because a store deletes unused ones. After a long idle
+    time the store may have deleted it, so the function stores all earlier originals again.
     """
     noted, owed = 0.0, False
     before: dict[str, str] = {}
 
     def keep(originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool:
         nonlocal noted, owed
-        now = time.time()  # of day: it goes on while a machine sleeps
+        now = time.time()  # not monotonic time, which may stop while the machine sleeps
         pause, noted = now - noted, now
         if not originals and 0 <= pause < NOTED_SECONDS:
             noted = now - pause
@@ -75,7 +78,7 @@ def keeper(store: Store, session: str) -> Keep:
             else:
                 store.load(session)
         except IbidemError as error:
-            log.warning("nothing was let go: %s" if originals else "a use was not noted: %s", error)
+            log.warning("no text was evicted: %s" if originals else "a use was not recorded: %s", error)
             owed = bool(again)
             return False
         owed = False
@@ -90,7 +93,7 @@ def keeper(store: Store, session: str) -> Keep:
 
 def recall(ref: str, *, store: Store | None = None) -> str:
     """Fetch an evicted text by the 12 digits in its marker, byte for byte. Raises IbidemError if it is not stored."""
-    from .store import is_reference  # SQLite takes longer to import than the rest of us
+    from .store import is_reference
 
     checked_store(store)
     if not isinstance(ref, str) or not is_reference(ref):
@@ -98,5 +101,5 @@ def recall(ref: str, *, store: Store | None = None) -> str:
     found = (store or default_store()).get([ref])
     if ref not in found:
         where = (store or default_store()).where
-        raise IbidemError(f"{ref}: not in the store {where}: name the store that the conversation was kept in")
+        raise IbidemError(f"{ref}: not in the store {where}: pass the store of the conversation")
     return found[ref]

@@ -1,8 +1,8 @@
-"""An MCP server with one tool, `recall`: the text that a marker stands for, byte for byte, and where it stood.
+"""MCP server with one tool, `recall`, which returns an evicted text byte for byte, with its positions.
 
-It only reads, and it opens the store anew for every call, so that a store which is made later is found. It is written
-out here, without the package for MCP, because that takes a second to load: a tool that comes after the first request
-changes what the provider has cached.
+It only reads. It opens the store for each call, so it also finds a store that is created later. It does not use the
+`mcp` package, because that takes a second to import. A tool that is added after the first request would change the
+prefix that the provider has cached.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ TOOL: dict[str, Any] = {
         "required": ["ref"],
     },
     "annotations": {"readOnlyHint": True, "openWorldHint": False},
-    "_meta": {"anthropic/maxResultSizeChars": 500_000},  # Claude Code puts what is longer than usual in a file
+    "_meta": {"anthropic/maxResultSizeChars": 500_000},  # without it, Claude Code writes long results to a file
 }
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Of the protocol, in which what is said here is the same. A client of a later one begins with a method that is not
-there, and goes back to the last of these."""
+"""Supported versions of MCP, with the same messages. A client of a later version starts with an unknown method, and
+falls back to the last of these."""
 
 MAX_LINE = 2**20
-"""Bytes of a message, at most: what is asked for is twelve digits."""
+"""Maximum bytes of a message. A valid one is much shorter."""
 
 NOT_JSON, NO_REQUEST, NO_METHOD, WRONG_PARAMS = -32700, -32600, -32601, -32602
-"""Of JSON-RPC."""
+"""Error codes of JSON-RPC."""
 
 _REFERENCE = re.compile(rf"(?<![0-9a-f+])[0-9a-f]{{{REFERENCE_DIGITS}}}(?![0-9a-f])")
-"""What stands behind a plus is the reference of a record, which is not for reading."""
+"""A reference. After a plus it is the reference of a record, which is not readable text."""
 
 
 class Original(NamedTuple):
-    """A text that is back, and where it stood."""
+    """An evicted text from the store, with its positions in conversations."""
 
     ref: str
     text: str
@@ -54,7 +54,7 @@ class Original(NamedTuple):
 
     @property
     def note(self) -> str:
-        """For the model: it sees the text out of its place, and maybe long after it was true."""
+        """Note for the model on the text's position. The model reads the text elsewhere, and it may be outdated."""
         lines = self.text.count("\n") + 1
         where = f"These {lines} lines" if lines > 1 else "This line"
         said = f"{where} stood where the marker with {self.ref} is"
@@ -62,7 +62,7 @@ class Original(NamedTuple):
 
 
 def original(ref: str, target: str) -> Original:
-    """What is under a reference in this store. The whole marker is understood too. IbidemError says what to do."""
+    """Fetch the text of a reference, or of a whole marker. Raises IbidemError, whose message is for the model."""
     refs = set(_REFERENCE.findall(ref.lower()))
     if len(refs) != 1:
         raise IbidemError(f"this is no reference: give the {REFERENCE_DIGITS} digits that stand in the marker")
@@ -74,24 +74,24 @@ def original(ref: str, target: str) -> Original:
 
 
 def _stored(ref: str, target: str) -> Original | None:
-    from . import is_missing, open_store  # SQLite takes longer to import than the rest of us
+    from . import is_missing, open_store
 
     if is_missing(target):
-        return None  # a store is not made by looking
+        return None  # opening the store would create it
     with open_store(target) as store:
         text = store.get([ref]).get(ref)
         return None if text is None else Original(ref, text, tuple(store.places(ref)))
 
 
 def serve(target: str, lines: Iterable[bytes], write: Callable[[bytes], object], version: str) -> None:
-    """Answer every line until there are no more: messages of JSON-RPC, one a line."""
+    """Handle JSON-RPC messages, one per line, and write the responses."""
     for line in lines:
         if (found := answer(line, target, version)) is not None:
             write(json.dumps(found, separators=(",", ":")).encode() + b"\n")
 
 
 def bounded(stream: BinaryIO, most: int = MAX_LINE) -> Iterator[bytes]:
-    """Its lines; of one that is too long only the beginning, which is no JSON, and no more of it is ever held."""
+    """Yield the lines of a stream, truncated to `max_bytes`. A truncated line is not valid JSON and is rejected."""
     while line := stream.readline(most):
         yield line
         while len(line) == most and not line.endswith(b"\n"):
@@ -99,18 +99,18 @@ def bounded(stream: BinaryIO, most: int = MAX_LINE) -> Iterator[bytes]:
 
 
 def answer(line: bytes, target: str, version: str = "") -> dict[str, Any] | None:
-    """What is answered to a line, if anything is: not to notices, or to answers."""
+    """Return the response to a message, or None for notifications and responses."""
     try:
         message = json.loads(line) if line.strip() else {}
     except (ValueError, RecursionError):
-        return _failed(None, NOT_JSON, "this is no JSON")
+        return _failed(None, NOT_JSON, "not valid JSON")
     if not isinstance(message, dict):
-        return _failed(None, NO_REQUEST, "a message is a JSON object")
+        return _failed(None, NO_REQUEST, "a message must be a JSON object")
     method, number, params = message.get("method"), message.get("id"), message.get("params")
     if not isinstance(method, str) or number is None:
         return None
     if not isinstance(number, str | int) or isinstance(number, bool):
-        return _failed(None, NO_REQUEST, "an id is a text or a number")
+        return _failed(None, NO_REQUEST, "an id must be a string or a number")
     asked = params if isinstance(params, dict) else {}
     match method:
         case "initialize":
@@ -123,9 +123,9 @@ def answer(line: bytes, target: str, version: str = "") -> dict[str, Any] | None
             given = asked.get("arguments")
             return _result(number, _recalled(given if isinstance(given, dict) else {}, target))
         case "tools/call":
-            return _failed(number, WRONG_PARAMS, f"there is one tool, {TOOL['name']}")
+            return _failed(number, WRONG_PARAMS, f"unknown tool: the only one is {TOOL['name']}")
         case _:
-            return _failed(number, NO_METHOD, "there is no such method")
+            return _failed(number, NO_METHOD, "unknown method")
 
 
 def _introduction(wanted: Any, version: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _introduction(wanted: Any, version: str) -> dict[str, Any]:
 
 
 def _recalled(given: dict[str, Any], target: str) -> dict[str, Any]:
-    """What went wrong is told to the model, so it is a result too."""
+    """Return the result of a tool call. Errors are results too, so that the model can read them."""
     ref = given.get("ref")
     try:
         if not isinstance(ref, str):

@@ -1,16 +1,15 @@
--- Everything that changes a store, so that each change happens whole and alone whoever else is writing.
--- KEYS[1] begins every key; ARGV holds the verb, then what it needs. Nothing is written before all that could
--- refuse it has been looked at, because a script that fails half way is not undone.
+-- All writes of the store, so that each one is atomic. KEYS[1] is the prefix of every key. ARGV has the verb and its
+-- arguments. All checks come before the first write, because Redis does not undo a script that fails.
 
 local prefix, verb = KEYS[1], ARGV[1]
 local BODY, SIZE, ADDED = prefix .. 'body', prefix .. 'size', prefix .. 'added'  -- by reference
-local PLACES = prefix .. 'places'  -- of an original, the newest last, a line each
-local LINKS = prefix .. 'links'  -- how many sessions name a reference
-local LOOSE = prefix .. 'loose'  -- originals that none names, by age
+local PLACES = prefix .. 'places'  -- positions of an original, one per line, the newest last
+local LINKS = prefix .. 'links'  -- number of sessions with a reference
+local LOOSE = prefix .. 'loose'  -- unreferenced originals, by age
 local USED, STATE = prefix .. 'used', prefix .. 'state'  -- by session
-local LOG, NOTED = prefix .. 'log', prefix .. 'noted'  -- of a session's notes: their name, and how many there were
-local NOTE_BYTES = prefix .. 'note_bytes'  -- of those that are kept
-local TOTALS = prefix .. 'totals'  -- bytes: of bodies, of states and notes as they are kept, of texts
+local LOG, NOTED = prefix .. 'log', prefix .. 'noted'  -- id of a session's journal, and number of its entries so far
+local NOTE_BYTES = prefix .. 'note_bytes'  -- stored bytes of a session's journal
+local TOTALS = prefix .. 'totals'  -- stored bytes of originals; of states and journals; bytes of texts
 local call = redis.call
 
 local function refs(session)
@@ -21,7 +20,7 @@ local function notes_of(session)
   return prefix .. 'notes:' .. session
 end
 
--- A clock that is set back must not age what is in use.
+-- A clock that is set back must not make a session look unused.
 local function use(session, now)
   local used = call('ZSCORE', USED, session)
   if not used or tonumber(used) < tonumber(now) then
@@ -88,14 +87,14 @@ local function drop(ref)
   call('HDEL', PLACES, ref)
 end
 
--- Sessions last used before then end.
+-- Delete sessions whose last use was before this time.
 local function finish_older(before)
   for _, session in ipairs(call('ZRANGEBYSCORE', USED, '-inf', '(' .. before)) do
     finish(session)
   end
 end
 
--- Loose originals first put before then go; how many that were.
+-- Delete unreferenced originals that were first stored before this time. Return their number.
 local function drop_older(before)
   local gone = call('ZRANGEBYSCORE', LOOSE, '-inf', '(' .. before)
   for _, ref in ipairs(gone) do
@@ -104,9 +103,9 @@ local function drop_older(before)
   return #gone
 end
 
--- One slice of what may go, as the arguments from `at` on say: sessions last used before then are over, before then idle,
--- limit or '', and how many sessions, originals and bytes a slice has. Answers how many originals and sessions went, the
--- bytes above the limit that are left, and whether nothing else may go now.
+-- Delete one batch beyond the limits. Arguments from `at` on: time of last use before which a session is expired, and
+-- before which it is idle; limit or ''; maximum sessions, originals and bytes of a batch. Return the number of deleted
+-- originals and sessions, the remaining bytes above the limit, and whether no more content can be deleted now.
 local function prune(at)
   local over, idle, limit = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local most = { sessions = tonumber(ARGV[at + 3]), originals = tonumber(ARGV[at + 4]), bytes = tonumber(ARGV[at + 5]) }
@@ -219,7 +218,7 @@ local function load()
   return call('HGET', STATE, ARGV[2])
 end
 
--- The notes of a session from where one knows them who was told of so many of this log; and the log and its end.
+-- Return a session's journal id, its number of entries so far, and the entries after the first `known` ones of `log`.
 local function notes_since(session, log, known)
   local now, noted = call('HGET', LOG, session) or '', tonumber(call('HGET', NOTED, session) or 0)
   local let_go = noted - call('LLEN', notes_of(session))
@@ -238,7 +237,7 @@ local function notes()
   return { log, noted, rows }
 end
 
--- session, now, slice, log, known, a log to begin, how many are kept, then the notes
+-- session, now, slice, log, known, id for a new journal, maximum number of entries, then the entries
 local function note()
   local session, at = ARGV[2], 4 + SLICE
   local known, most = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
@@ -266,7 +265,7 @@ local function note()
   return { 1, log, noted, {}, unpack(prune(4)) }
 end
 
--- how many are kept, then for each original: reference, place
+-- maximum number of positions, then for each original: reference, position
 local function place()
   for at = 3, #ARGV, 2 do
     local ref, lines = ARGV[at], {}
@@ -308,7 +307,7 @@ local function prune_some()
   return prune(2)
 end
 
--- What was written before states were counted is counted once.
+-- Older versions did not count states. Count the existing ones once.
 if call('HEXISTS', TOTALS, 'states') == 0 and verb ~= 'load' and verb ~= 'notes' then
   local states = 0
   for _, session in ipairs(call('HKEYS', STATE)) do

@@ -1,6 +1,6 @@
-"""A store on a Redis server, for several machines: as durable as that server is set up to be.
+"""Store on a Redis server, for several machines. Its durability depends on the server's configuration.
 
-Every change is one call of `redis.lua`, every look one command, however many originals there are.
+Each write is one call of the script `redis.lua`. Each read is one command, for any number of originals.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
 DROPPING = "allkeys-"
-"""Policies under which a server that runs out of memory drops keys that nobody told it to drop."""
+"""Prefix of eviction policies that delete any key when the server runs out of memory."""
 
 
 @dataclass(eq=False)
 class RedisStore(Store):
-    url: str = field(repr=False)  # it may hold a password
+    """Store on a Redis server, for any number of machines."""
+
+    url: str = field(repr=False)  # it may contain a password
     _: KW_ONLY
     prefix: str = "{ibidem}:"
-    """What every key begins with. The braces keep all keys on one node behind a proxy that spreads them."""
+    """Prefix of every key. The braces are a hash tag, which puts all keys on one node of a cluster behind a proxy."""
     limits: Limits = field(default_factory=Limits)
-    """Clocks of those who share the server should agree within these times."""
+    """Limits of the store. The clocks of all clients should agree to within these times."""
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class RedisStore(Store):
         self._lock = threading.Lock()
         self._client: redis.Redis | None = None
         self._script: Any = None
-        """Of that client; to register it anew for every call would be to hash all of it."""
+        """Script object of the client. Registering it for each call would hash the whole script each time."""
         self._trusted = False
         self._told = SizeWarning()
 
@@ -79,7 +81,7 @@ class RedisStore(Store):
             new, seen = self._compared(new, {ref.decode() for ref in others})
 
     def _slice(self, now: float, added: int) -> tuple[str | int, ...]:
-        """What the script needs to know to forget a slice of what may go."""
+        """Return the arguments with which the script deletes one batch beyond the limits."""
         limits = self.limits
         limit = "" if limits.max_bytes is None else limits.max_bytes
         times = repr(limits.over_before(now)), repr(limits.idle_before(now))
@@ -92,7 +94,10 @@ class RedisStore(Store):
         return found
 
     def _compared(self, new: list[Packed], others: set[str]) -> tuple[list[Packed], dict[str, bytes]]:
-        """What to put where something else is stored: the same text may be packed otherwise, or be damaged."""
+        """Return the originals to store again, after the script found other bytes under their references.
+
+        The stored bytes may be another encoding of the same text, or damaged. Raises StoreError for another text.
+        """
         bodies, again, seen = self._bodies(others), [], {}
         for each in new:
             body = bodies.get(each.ref)
@@ -192,7 +197,7 @@ class RedisStore(Store):
             client.close()
 
     def _trust(self) -> None:
-        """Refuse a server that drops what it was given. Where we may not ask, the operator has to know."""
+        """Raise StoreError if the server may evict keys. Without permission to check it, trust the operator."""
         if self._trusted:
             return
         with self._in_words():
@@ -205,7 +210,7 @@ class RedisStore(Store):
         policy = str(memory.get("maxmemory_policy", ""))
         if memory.get("maxmemory") and policy.startswith(DROPPING):
             way_out = "set maxmemory-policy to noeviction"
-            raise StoreError(self.where, f"this server drops keys when its memory is full ({policy}): {way_out}")
+            raise StoreError(self.where, f"this server deletes keys when its memory is full ({policy}): {way_out}")
         self._trusted = True
 
     def _run(self, verb: str, *args: str | bytes | int) -> Any:
@@ -213,7 +218,7 @@ class RedisStore(Store):
             self._opened()
             return self._script(keys=[self.prefix], args=[verb, *args])
 
-    def _opened(self) -> Any:  # the types of its answers are those of its asynchronous client too
+    def _opened(self) -> Any:  # redis-py's return types are unions with those of its asynchronous client
         with self._lock:
             if self._client is None:
                 self._client = _connected(self.url, self.where)
@@ -243,20 +248,20 @@ def _connected(url: str, where: str) -> redis.Redis:
     try:
         if "://" not in where:
             raise ValueError
-        # Connections are made when needed, and by each process for itself: redis sees to that.
+        # redis-py connects when needed, and separately in each process.
         return redis.Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
     except ValueError:
         signs = "in a password write / ? # @ as %2F %3F %23 %40"
         raise StoreError(
-            where, f"this is no address of a Redis server: try redis://localhost:6379/0; {signs}"
+            where, f"not the address of a Redis server: use one like redis://localhost:6379/0; {signs}"
         ) from None
 
 
 def _without_secrets(url: str) -> str:
-    """For messages: no user, no password, no options."""
+    """Return a URL for messages, without user, password and options."""
     try:
         parts = urlsplit(url)
-        if parts.netloc and "@" in url and "@" not in parts.netloc:  # a password with a sign that ends it in a URL
+        if parts.netloc and "@" in url and "@" not in parts.netloc:  # an unescaped / ? or # in the password
             return parts.scheme
         port = f":{parts.port}" if parts.port else ""
     except ValueError:

@@ -1,18 +1,18 @@
-"""The tables of the SQLite store.
+"""Tables of the SQLite store.
 
-A file's version (`PRAGMA user_version`) is how many of the migrations it has seen. A migration that was released never
-changes; a new one goes to the end. Names and states are blobs, because a str may hold what SQLite's text cannot.
+The version of a file (`PRAGMA user_version`) is the number of applied migrations. Released migrations never change, and
+new ones are appended. Names and states are blobs, because SQLite text cannot represent every Python string.
 
-`loose` lists the originals that no session references, and `totals` adds up what `originals`, the states and the notes
-hold. Triggers keep both true, so that neither making room nor statistics ever read the whole table, whoever writes.
-Notes of a session are numbered from 0; `log` names them, and `noted` says how many there were. `places` has a few lines
-for each original, which count for nothing.
+`loose` has the originals that no session references. `totals` has the sizes of originals, states and journals. Triggers
+update both, so that deletion and statistics never read a whole table. Journal entries (`notes`) of a session are
+numbered from 0. `log` is the id of the journal, and `noted` the number of its entries so far. `places` has a few
+positions per original, which do not count towards the size.
 """
 
 from __future__ import annotations
 
 APPLICATION_ID = 0x49424944
-"""`PRAGMA application_id`, "IBID": tells this file from the databases of other programs."""
+"""`PRAGMA application_id`, "IBID", which identifies the file as ours."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

@@ -1,4 +1,4 @@
-"""A store in one file: what `put` returned from is there after a crash, a kill, and a loss of power."""
+"""Store in one SQLite file. After `put` returns, its texts survive a crash, a kill and a power loss."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from .store import (
 
 EVER = float("inf")
 READ_SECONDS = 2.0
-"""How long one who asks for a text waits for processes that keep the file locked. Usually nobody waits to read."""
+"""Maximum wait of a read for processes that lock the file. In WAL mode, reads usually do not wait."""
 
 USE = """
 INSERT INTO sessions (name, used) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET used = max(used, excluded.used)
 """
-"""A clock that is set back must not age what is in use."""
+"""Record a use. `max`, because a clock that is set back must not make a session look unused."""
 
 NOTED = "SELECT id, log, noted, used FROM sessions WHERE name = ?"
 NOTED_NOW = "UPDATE sessions SET used = max(used, ?), log = ?, noted = ? WHERE id = ?"
@@ -71,17 +71,19 @@ FROM totals
 
 @dataclass(eq=False)
 class SqliteStore(Store):
+    """Store in an SQLite file, for any number of processes on one machine."""
+
     path: Path
-    """The file; it and its folder are made when they are first needed."""
+    """Path of the file. The file and its folder are created when needed."""
     _: KW_ONLY
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
-        self.path = Path(self.path).absolute()  # the file is opened later, when we may be elsewhere
+        self.path = Path(self.path).absolute()  # the file is opened later, maybe in another working directory
         self.where = str(self.path)
         self._database = Database(self.path)
-        # One of its own for reading: who reads does not wait for a thread that waits to write.
+        # A second connection, so that reads do not wait for a thread that waits to write.
         self._reading = Database(self.path, READ_SECONDS)
         self._told = SizeWarning()
 
@@ -101,7 +103,7 @@ class SqliteStore(Store):
         self._after(gone)
 
     def _keep(self, connection: sqlite3.Connection, new: Packed, now: float) -> bool:
-        """Whether it had to be written."""
+        """Store an original if it is missing or damaged. Return whether it was."""
         row = connection.execute("SELECT body FROM originals WHERE ref = ?", (new.ref,)).fetchone()
         if row is None:
             values = (new.ref, new.size, now, new.body)
@@ -182,7 +184,7 @@ class SqliteStore(Store):
 
     def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
         name, now = encoded(session), self.clock()
-        if not self.path.exists():  # a store is not made by reading it
+        if not self.path.exists():  # opening the store would create it
             return Notes([], NO_NOTES)
         with self._database.reading() as connection:
             found = connection.execute(NOTED, (name,)).fetchone()
@@ -191,7 +193,8 @@ class SqliteStore(Store):
             place = NotesPlace(*found[1:3])
             bodies = _rows_since(connection, found[0], place, since) if place != since else []
         if found[3] < now - min(USED_SECONDS, self.limits.live_for / 2):
-            with self._database.writing(durable=False) as connection:  # it may have gone meanwhile: so be it
+            # The session may have been deleted since the read. Then this changes no row.
+            with self._database.writing(durable=False) as connection:
                 connection.execute("UPDATE sessions SET used = max(used, ?) WHERE name = ?", (now, name))
         return Notes(whole(bodies), place)
 
@@ -214,7 +217,7 @@ class SqliteStore(Store):
 
     def prune(self) -> int:
         count, done = 0, False
-        while not done and self.path.exists():  # a store is not made by looking after it
+        while not done and self.path.exists():  # opening the store would create it
             with self._database.writing() as connection:
                 found = _Pruning(connection, 0).run(self.limits, self.clock())
             self._after(found)
@@ -258,7 +261,7 @@ def _drop_loose(connection: sqlite3.Connection, before: float) -> int:
 
 
 class _Pruning:
-    """One slice of what may go, within a transaction."""
+    """Deletes one batch beyond the limits, within a transaction."""
 
     def __init__(self, connection: sqlite3.Connection, added: int) -> None:
         self._connection = connection
@@ -281,7 +284,7 @@ class _Pruning:
         return Slice(self._originals, self._sessions, excess, not self._spent)
 
     def _due(self, limits: Limits, before: float) -> bool:
-        """Whether there is anything to do: nearly always there is not, and that is asked for with every write."""
+        """Return whether there is content beyond the limits. This fast check runs with every write."""
         used, added, kept = self._connection.execute(DUE).fetchone()
         return any(oldest is not None and oldest < before for oldest in (used, added)) or limits.excess(kept) > 0
 
@@ -294,7 +297,7 @@ class _Pruning:
         return int(kept)
 
     def _end_one(self, before: float) -> bool:
-        """The least recently used session goes, if that was before then."""
+        """Delete the least recently used session if its last use was before this time. Return whether it was."""
         found = self._connection.execute(LEAST_RECENT, (before,)).fetchone()
         if found is not None:
             self._connection.execute("DELETE FROM sessions WHERE id = ?", found)
@@ -302,7 +305,7 @@ class _Pruning:
         return found is not None
 
     def _drop(self, before: float, wanted: float) -> None:
-        """The oldest that no session references, first put before then: as many as are wanted, and fit in the slice."""
+        """Delete the oldest unreferenced originals from before this time, until `bytes_wanted` or the batch size."""
         victims = []
         for ref, length in self._connection.execute(LOOSE, (before, max(0, MOST_ORIGINALS - self._originals))):
             if wanted <= 0 or self._bytes >= self._most:

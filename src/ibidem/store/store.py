@@ -1,21 +1,21 @@
-"""What every store promises.
+"""The protocol of a store, with its guarantees.
 
-A text that is taken out of a conversation after it was sent goes to a store first, under a reference that stands in its
-place from then on. Losing a text that a conversation still refers to is the one fault that cannot be made good, so
-every doubt is decided for keeping: a store that cannot promise says so, and the text stays where it was.
+Before a sent text is evicted from a conversation, its original is stored under a reference. The marker in the
+conversation has this reference. Losing an original that a conversation still needs cannot be repaired. So a store that
+cannot store it raises an error, and the text stays in the conversation.
 
-An original belongs to the sessions that reference it. `put`, `save`, `load`, `note` and `notes` are uses of a session,
-`get` and `refs` are none. A session is *live* for `Limits.live_for` seconds after its last use, a day unless told
-otherwise: it loses nothing unasked, and neither does another that shares an original with it. What goes unasked, with a
-`put`, a `save`, a `note` or a `prune`, is
+An original belongs to the sessions that reference it. `put`, `save`, `load`, `note` and `notes` count as a use of a
+session, `get` and `refs` do not. A session is *live* for `Limits.live_for` seconds after its last use (default: a day).
+Originals of a live session are only deleted by `forget`, `forget_all` and `forget_older`. `put`, `save`, `note` and
+`prune` delete:
 
-- sessions that were not used for `Limits.max_age`, each whole, with its state and notes;
-- originals that no session references, first put before that;
-- where originals, states and notes take more than `Limits.max_bytes`, as they are stored: originals that no session
-  references, the oldest first, then sessions that are not live, the least recently used first, with all that
-  no other references, as many as it takes. If that is not enough the limit is exceeded, and that is told.
+- sessions that were not used for `Limits.max_age`, with their state and journal;
+- originals that no session references and that were first stored before that;
+- if the stored bytes exceed `Limits.max_bytes`: unreferenced originals, the oldest first, then sessions that are not
+  live, the least recently used first, with the originals that only they reference. If that is not enough, the store
+  exceeds the limit and logs a warning.
 
-A reference that a session names is kept even where its original is missing, and protects it when it is put again.
+The reference of a missing original is stored with its session. It protects the original if that is stored again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from .naming import REFERENCE_DIGITS, reference
 __all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
 
 MEMORY_TARGET = "memory:"
-"""How a store in the memory of this process is named."""
+"""Name of a store in the memory of this process."""
 
 _REFERENCE = re.compile(f"[0-9a-f]{{{REFERENCE_DIGITS}}}")
 
 
 class StoreError(IbidemError):
-    """The store cannot do it: which store, and what to do. What was to be stored must stay where it is."""
+    """A store operation failed. The message names the store and what to do. Texts that were not stored must stay in the
+    conversation."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(where, what)
@@ -52,128 +53,140 @@ class StoreError(IbidemError):
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
+    """Numbers and sizes of a store's content."""
+
     originals: int
     sessions: int
-    """Those that are over count until they are removed."""
+    """Number of sessions. Expired ones count until they are deleted."""
     bytes_stored: int
-    """What the originals take as they are kept."""
+    """Size of the originals as stored, usually compressed."""
     bytes_original: int
-    """What they take as UTF-8."""
+    """Size of the originals as UTF-8."""
     oldest: float | None
-    """When the first of the originals that are there was put, in seconds since 1970; None where there is none."""
+    """Time when the oldest original was first stored, in seconds since 1970; None without originals."""
     newest: float | None
     bytes_states: int = 0
-    """What states and notes take as they are kept: the limit is for them and the originals together."""
+    """Size of states and journals as stored. `Limits.max_bytes` applies to these and the originals together."""
 
     @property
     def bytes_kept(self) -> int:
+        """Size of originals, states and journals as stored."""
         return self.bytes_stored + self.bytes_states
 
 
 class NotesPlace(NamedTuple):
-    """Up to where the notes of a session are known."""
+    """Position in the journal of a session, up to which a caller knows its entries."""
 
     log: str = ""
-    """Which they are: those of a session that was forgotten and goes on are others. Empty where there are none."""
+    """Id of the journal. A session that was deleted and continues has another one. Empty without entries."""
     end: int = 0
-    """How many there were, those included that the store let go."""
+    """Number of entries so far, including those that the store has deleted."""
 
 
 NO_NOTES = NotesPlace()
 
 
 class Notes(NamedTuple):
-    """What a store answers about notes."""
+    """Journal entries of a session since a position."""
 
     rows: list[bytes]
-    """Those since the place that was named, in their order, as far as they are whole."""
+    """Entries since that position, in order, without damaged ones."""
     place: NotesPlace
-    """Where they end now."""
+    """End of the journal."""
     added: bool = False
-    """Whether what was given was added."""
+    """The entries of the caller were added."""
 
 
 class Store(Protocol):
-    """Safe to use from several threads; SQLite and Redis also from several processes at once."""
+    """Storage for originals, states and journals. Safe to use from several threads.
+
+    SQLite and Redis stores are also safe to use from several processes.
+    """
 
     where: str
-    """Its name in messages, without secrets."""
+    """Name of the store in messages, without secrets."""
     limits: Limits
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
-        """Keep these texts, by their references, for this session, beside those it has.
+        """Store texts by their references, and add the references to those of the session.
 
-        When it returns they are durable: in SQLite they survive a loss of power, in Redis whatever the server is set up
-        to survive. Raises StoreError if anything failed, and then nothing of it counts: a part of it may be there, and
-        the same call may be made again. It also raises if a key is not the reference of its text, and if another text
-        has the same reference. A damaged original is replaced.
+        When it returns, the texts are durable. In SQLite they survive a power loss, in Redis it depends on the server.
+        Raises StoreError on any failure. Some texts may then be stored, and the call can be repeated. It also raises if
+        a key is not the reference of its text, or if another text has the same reference. A damaged original is
+        replaced.
         """
         ...
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
-        """Those that are there and whole: each is compared with its reference."""
+        """Return the texts of these references, without missing and damaged ones."""
         ...
 
     def place(self, places: Mapping[str, str]) -> None:
-        """Remember in which place originals stood, by reference, for whoever asks for one: a line each.
+        """Store the position of originals in their conversation, by reference, as one line of text each.
 
-        Of an original the last `MOST_PLACES` are kept, as long as it is; places of one that is not there are not.
+        Each original has its last `MOST_PLACES` positions. Positions of missing originals are not stored.
         """
         ...
 
     def places(self, ref: str) -> list[str]:
-        """Where an original stood, the newest place last; conversations that share it share its places."""
+        """Return the stored positions of an original in all conversations, the newest last."""
         ...
 
     def refs(self, session: str) -> set[str]:
-        """The references that a session names, also those whose originals are missing; none if it is not known."""
+        """Return the references of a session, including those of missing originals; empty for an unknown session."""
         ...
 
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
-        """The state of a conversation and the references that are live in it: both replace the earlier ones, at once.
-
-        As durable as `put`.
-        """
+        """Replace the state of a session and its references, in one transaction. It is as durable as `put`."""
         ...
 
     def load(self, session: str) -> bytes | None:
-        """The state saved last; None where there is none, or it is damaged."""
+        """Return the last saved state, or None if it is missing or damaged."""
         ...
 
     def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
-        """Add notes behind all others, if these end where the caller knows them to, and else tell what others added.
+        """Append journal entries if the journal ends at `since`. If not, return the entries since then.
 
-        So nobody adds a note without having seen all before it. As durable as `put`. The newest `MOST_NOTES` are kept.
+        So a caller can only append after it has read all earlier entries. It is as durable as `put`. The newest
+        `MOST_NOTES` entries are stored.
         """
         ...
 
     def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
-        """The notes since then; all that are kept if they are others than the caller knows."""
+        """Return the journal entries since a position, or all entries if `since` is from another journal."""
         ...
 
     def forget(self, session: str) -> int:
-        """Drop a session and every original that no session references then; how many these were.
+        """Delete a session and the originals that only it references. Return the number of deleted originals.
 
-        SQLite overwrites what is dropped, and what a backup or a file system keeps of it is out of reach.
+        SQLite overwrites the deleted data. Copies in backups or in the file system are not deleted.
         """
         ...
 
     def forget_all(self) -> int:
-        """Drop everything, whether live or not; how many originals that were."""
+        """Delete all content, also of live sessions. Return the number of deleted originals."""
         ...
 
     def forget_older(self, seconds: float) -> int:
-        """Drop sessions not used for so long, and originals first put before that which no session references then."""
+        """Delete sessions without a use for this time, and unreferenced originals of that age.
+
+        Return the number of deleted originals.
+        """
         ...
 
     def prune(self) -> int:
-        """Drop what the limits say may go, in slices, so that others are not kept waiting; how many originals."""
+        """Delete all content beyond the limits, in batches that block other callers only briefly.
+
+        Return the number of deleted originals.
+        """
         ...
 
-    def stats(self) -> StoreStats: ...
+    def stats(self) -> StoreStats:
+        """Return numbers and sizes of the content."""
+        ...
 
     def close(self) -> None:
-        """Give back files and connections. A later call opens them again."""
+        """Close files and connections. A later call opens them again."""
         ...
 
     def __enter__(self) -> Self:
@@ -184,16 +197,17 @@ class Store(Protocol):
 
 
 def first_unknown(place: NotesPlace, since: NotesPlace) -> int:
-    """The number of the first note that one who knows them up to `since` does not know."""
+    """Return the number of the first journal entry after `since`. In another journal it is 0."""
     return min(since.end, place.end) if since.log == place.log else 0
 
 
 def new_log() -> str:
+    """Return a random id for a new journal."""
     return os.urandom(8).hex()
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; a lone surrogate, which a JSON escape can carry, is kept."""
+    """Encode a text as UTF-8, including lone surrogates, which JSON escapes can produce."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -202,11 +216,11 @@ def is_reference(text: str) -> bool:
 
 
 def known_references(where: str, refs: Iterable[str]) -> set[str]:
-    """References, each once. Raises StoreError for one that no text can have."""
+    """Return the references as a set. Raises StoreError for a malformed one."""
     found = set(refs)
     for ref in found:
         if not is_reference(ref):
-            raise StoreError(where, f"{ref!r} is no reference: those have 12 hex digits")
+            raise StoreError(where, f"{ref!r} is not a reference: pass 12 hex digits")
     return found
 
 

@@ -1,14 +1,15 @@
-"""Read a conversation, propose edits. A strategy changes nothing and knows no wire format.
+"""Strategies read a conversation and propose edits. They do not change the request and know no wire format.
 
-- `strategy`: what one is, and how `compact`, `Session` and replay drive it: `begin` gives a `Fold` that is fed each
-  message once; one that has `plan` alone starts over for every request.
-- `arrival`: decide once, when a text is first sent: free under every cache.
-- `revision`: look again at what was sent; each change costs a rewrite of what stands behind it, and must pay.
-- `ported`: another system's habits, to the byte, to compare with and to take over from.
+- `strategy`: the interface, and how `compact`, `Session` and replay run a strategy. `begin` returns a `Fold` (the
+  strategy state), which gets each message once. A strategy with only `plan` runs again for every request.
+- `arrival`: edits made when a text is first sent. They never invalidate the prompt cache.
+- `revision`: edits of text that was already sent. Each one costs a cache rewrite of the rest, and must pay for it.
+- `ported`: exact copies of other systems' strategies, for comparison and migration.
 - `repair`: calls without results and results without calls.
-- `profiles`: which strategies run under a name, and in which order.
+- `profiles`: named lists of strategies, in the order in which they run.
 
-A strategy has a `name`, says what it `touches` (other edits are refused), and its fields are its settings. A new
-one of ours is a file in one of the folders, a name in `ibidem.__init__`, and a profile if people are to choose it;
-tests/engine/test_laws.py then holds it to the laws. Names of profiles and strategies stand in reports and users' files.
+A strategy has a `name`, the kinds of text it `touches` (other edits are rejected), and settings as fields. To add one:
+write a module in one of the folders, export it from `ibidem.__init__`, and add a profile if users should choose it.
+tests/engine/test_laws.py then checks the invariants. Reports and users' files contain the names of profiles and
+strategies, so these names must not change.
 """

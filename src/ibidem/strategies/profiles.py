@@ -1,4 +1,4 @@
-"""Named policies: which strategies run, in which order."""
+"""Profiles: named lists of strategies, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROFILES: dict[str, tuple[Strategy, ...]] = {
     "lossless": (BackReferences(),),
-    # Repair comes last in both: it mends what the others may have parted.
+    # Repair comes last in both: it fixes calls and results that the others may have separated.
     "codetether": (PruneThinking(), Dedup(), Lingua(), RepairPairing(by_place=False)),
     "codetether-all": (
         PruneThinking(),
@@ -39,13 +39,13 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
 
 
 GROUP = "ibidem.profiles"
-"""The entry points by which a package offers profiles of its own."""
+"""Entry point group by which a package offers profiles."""
 
 
 def named(name: str) -> tuple[Strategy, ...]:
-    """The strategies of a profile: one of ours, an entry point of a package, or `module:attribute`.
+    """Return the strategies of a profile: a built-in name, an entry point of a package, or `module:attribute`.
 
-    Nothing is loaded but what is named.
+    No other entry point is loaded.
     """
     if isinstance(name, str) and name in PROFILES:
         return PROFILES[name]
@@ -55,13 +55,13 @@ def named(name: str) -> tuple[Strategy, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Whether it is the name of a profile, ours or another's. That is not loaded, so it may still be a mistake."""
+    """Return True for a name that `profile_strategies` may know. It is not loaded, so loading it may still fail."""
     return name in PROFILES or _elsewhere(name) is not None
 
 
 def _elsewhere(name: Any) -> EntryPoint | None:
-    """Where a profile stands that is not ours."""
-    from importlib.metadata import EntryPoint, entry_points  # takes longer than the rest of us
+    """Return the entry point of a profile that is not built in, or None."""
+    from importlib.metadata import EntryPoint, entry_points  # slower to import than the rest of ibidem
 
     if not isinstance(name, str):
         return None
@@ -72,9 +72,9 @@ def _elsewhere(name: Any) -> EntryPoint | None:
 
 
 def _own(name: str, where: EntryPoint) -> tuple[Strategy, ...]:
-    """Somebody's strategy, a class of one that needs no settings, or several in a list."""
+    """Load a profile: one strategy, a strategy class without required settings, or a list of strategies."""
     try:
-        with redirect_stdout(sys.stderr):  # what a module prints is no part of what a command prints
+        with redirect_stdout(sys.stderr):  # a module that prints must not change the output of a command
             value = where.load()
             value = value() if isinstance(value, type) else value
     except (Exception, SystemExit) as error:
@@ -84,11 +84,11 @@ def _own(name: str, where: EntryPoint) -> tuple[Strategy, ...]:
 
 
 def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
-    """The strategies that are to run. Raises UsageError for what is none."""
+    """Return the strategies to run: `strategies` if given, else the profile's. Raises UsageError for invalid ones."""
     if strategies is None:
         return named(profile)
     if profile not in ("", "lossless"):  # the default: then only `strategies` was set
-        raise UsageError(f"profile={profile!r} and strategies=… are both set: pass one of them")
+        raise UsageError(f"profile={profile!r} and strategies=… are both set: pass only one")
     if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
         wanted = f"[{strategies!r}]" if is_strategy(strategies) else "[ibidem.BackReferences()]"
         raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")
@@ -96,5 +96,5 @@ def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
 
 
 def labels(strategies: Iterable[Strategy]) -> list[str]:
-    """The names that their edits go by."""
+    """Return the labels of the strategies' edits."""
     return [label for each in strategies for label in each.labels or (each.name,)]

@@ -1,4 +1,4 @@
-"""Calls without results and results without calls: providers refuse both."""
+"""Repair calls without results and results without calls. Providers reject both."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .strategy import ProviderDemands
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPairing(Ported):
-    """Answer what was left unanswered, take away what answers nothing.
+    """Add a result to each call without one, and remove results without a call.
 
-    A result that stands in the wrong place is moved, not lost. A call at the very end may still be running and is
-    left alone. What is put in derives from the call alone, so it never changes between requests.
+    A result at the wrong position is moved. A call at the end of the history may still be running, so it is left
+    unchanged. An added result depends only on its call, so it is the same in every request.
     """
 
     name: ClassVar[str] = "pairing"
@@ -28,7 +28,7 @@ class RepairPairing(Ported):
     reads: ClassVar[frozenset[Kind]] = frozenset({"messages"})
 
     by_place: bool = True
-    """Pair by id and by where the provider looks; False pairs by id alone, as codetether does."""
+    """Pair by id and by the position that the provider demands. False: pair by id only, as codetether does."""
 
     @property
     def exact(self) -> bool:  # type: ignore[override]  # it depends on a setting
@@ -42,7 +42,7 @@ class RepairPairing(Ported):
         misplaced = [stray for stray in found.strays if stray.why == "misplaced"]
         answers: dict[int, list[tuple[ToolCall, Any]]] = {}
         moved: list[OrphanResult] = []
-        # Once one of the last calls gets its result, nothing is running any more.
+        # If one of the last calls has a result, the others are no longer running.
         waiting = not any(
             missing.running and is_answer_to(missing.call, stray.result)
             for missing in found.unanswered
@@ -72,7 +72,7 @@ class RepairPairing(Ported):
         found: Pairing,
         receiving: set[int],
     ) -> Iterator[Edit]:
-        """Put result blocks where the format looks for them: into the next message if that is the place."""
+        """Insert result blocks where the format expects them: in the next message, or in a new one."""
         following = conv.messages[position + 1] if position + 1 < len(conv.messages) else None
         if following is not None and self._takes_results(conv, following):
             receiving.add(position + 1)
@@ -100,12 +100,12 @@ class RepairPairing(Ported):
         found: Pairing,
     ) -> Iterator[Edit]:
         parts = conv.dialect.parts_path(message)
-        if parts is None:  # a content string becomes a list that ends in that very text
+        if parts is None:  # a content string becomes a list that ends with the same text
             text = next(part for part in message.parts if isinstance(part, Text))
             value = [*(block for _, block in blocks), conv.dialect.text_block(text.text)]
             yield self._insert("set", message.index, text.path, value, hits=len(blocks), text=text.text)
             return
-        # In the order of the calls: where results carry no ids, that is what they are told apart by.
+        # In the order of the calls: results without ids are matched by order.
         order = {id(call): place for place, call in enumerate(asking.calls)}
         answered = [
             (order[id(answer.call)], answer.result.path[-1])
@@ -165,7 +165,10 @@ class RepairPairing(Ported):
 
 
 def _parts_assistants(conv: Conversation, position: int, going: set[int]) -> bool:
-    """Whether, where turns alternate, two assistant messages (or an assistant and an end) would meet without it."""
+    """Return True if two assistant messages would be adjacent without this one, in a format whose turns alternate.
+
+    The start and the end of the history count as an assistant message here.
+    """
     if not conv.dialect.alternating:
         return False
     before = [m for n, m in enumerate(conv.messages[:position]) if n not in going][-1:]

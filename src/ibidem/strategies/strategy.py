@@ -1,10 +1,11 @@
-"""What a strategy is, and how every caller drives one: `compact`, `Session` and replay alike.
+"""The interface of a strategy, and how `compact`, `Session` and replay run one.
 
-A strategy reads a conversation and proposes edits. The simple kind has `plan`: it looks at a whole conversation, afresh
-for every request. The kind that grows has `begin`, which gives a *fold*: it is fed each message once, when that is
-first sent, and told of every request. What it says of a message when it is fed stays for good; what had been sent
-changes only in a `Revision`. Each kind is the other by default, so callers know one protocol only: `Progress` takes a
-fold through a conversation, and `adapted` makes a strategy of anything that has the three names every strategy has.
+A strategy reads a conversation and proposes edits. A simple strategy has `plan`, which gets the whole conversation at
+every request. An incremental strategy has `begin`, which returns a `Fold`: the strategy state of one conversation. The
+state gets each message once, when it is first sent, and is notified of every request. Its edits of a new message are
+final. Text that was already sent changes only by a `Revision`. Each kind implements the other by default, so callers
+use one protocol: `StrategyRun` feeds a conversation to a state, and `adapt_strategy` wraps any object that has
+`name`, `touches` and `plan`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     from .revision.inventory import Inventory
 
 RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
-"""How clients name a tool `recall` of a server `ibidem`."""
+"""Matches the names that clients give to the tool `recall` of an MCP server `ibidem`."""
 
 NO_MOMENT = Moment()
-"""Of a request of which nothing is known."""
+"""Context of a request without known idle time or usage."""
 
 RECENT_MESSAGES = 3
-"""The last messages of a request: what it asks of a cache stands at its end."""
+"""Number of last messages that are searched for cache directives: clients put them near the end."""
 
 
 class Start:
-    """What is known of a conversation at its first request."""
+    """Facts about a conversation at its first request."""
 
     def __init__(
         self,
@@ -46,9 +47,11 @@ class Start:
         arrival: Callable[..., Any] | None = None,
         bank: Callable[..., Bank] = Bank,
     ) -> None:
-        """Without a store nothing is kept: for measuring only. Without an economy, it is that of the model. `arrival`
-        is called in place of `BackrefFold`, where several profiles share what they have in common, and `bank` in place
-        of `Bank`, where somebody wants to know what is decided."""
+        """Without `store`, originals are not stored: for measurements only. `economy` defaults to that of the model.
+
+        Replay passes `arrival` in place of `BackReferenceState`, to share arrival edits between profiles, and `bank` in
+        place of `SavingsBalance`, to record the decisions.
+        """
         self.conv = conv
         self._model = model
         self._store = store
@@ -57,38 +60,38 @@ class Start:
 
     @cached_property
     def store(self) -> Any:
-        """Where originals are kept."""
+        """Store for the originals of evicted texts."""
         return self._store()
 
     @property
     def refers(self) -> bool:
-        """Whether the provider shows the model all that is sent, and nothing else."""
+        """True if the provider shows the model everything that is sent, so that references can be followed."""
         return not self.conv.dialect.clears_history(self.conv.head)
 
     @property
     def clears_thinking(self) -> bool:
-        """Whether the provider does itself what could be done about the thinking of earlier turns."""
+        """True if the provider removes the thinking of earlier turns itself."""
         return self.conv.dialect.clears_thinking(self.conv.head)
 
     @property
     def drops_unfit_thinking(self) -> bool:
-        """Whether thinking that counts on something else than is sent is dropped by the provider, not refused."""
+        """True if the provider drops thinking whose signature does not match the sent text, instead of rejecting it."""
         return self.conv.dialect.drops_unfit_thinking(self.conv.head)
 
     @property
     def tells_failures(self) -> bool:
-        """Whether a result says that its call failed, other than in words of the tool."""
+        """True if results have an error flag, so that a failed call does not depend on the tool's wording."""
         return self.conv.dialect.tells_failures
 
     @cached_property
     def recall_tool(self) -> str:
-        """The tool of our recall server, by the name that the client gave it, if the request offers it."""
+        """The client's name for the recall tool, if the request offers it; else an empty string."""
         names = self.conv.dialect.tool_names(self.conv.head)
         return next((name for name in names if RECALL_TOOL.fullmatch(name)), "")
 
     @cached_property
     def economy(self) -> Economy:
-        """What the provider charges."""
+        """Cache pricing of the provider."""
         if self._economy is not None:
             return self._economy
         price = Prices().of(self._model or "", self.conv.dialect.name)
@@ -98,54 +101,54 @@ class Start:
 
 
 class Revision(NamedTuple):
-    """What had been sent is sent otherwise from now on."""
+    """A change of text that was already sent."""
 
     plan: Callable[[], Plan] | None
-    """All edits of what was fed so far. None: nothing changes after all."""
+    """Returns all edits of the messages fed so far. None: no change after all."""
     refused: bool = False
-    """What was to change could not be kept. Asked again with a moment that says so, a fold decides alike."""
+    """The store could not save the originals. With a context that reports this, a state decides the same again."""
     changes: Mapping[int, tuple[Edit, ...]] | None = None
-    """All edits of each message that is sent otherwise now. None: it may be any of them, and `plan` has to tell."""
+    """All edits of each changed message, by message index. None: unknown, so callers must compute `plan`."""
     points: tuple[Point, ...] = ()
-    """Those of the plan, where the changes are told."""
+    """The plan's revisions, if `changes` is given."""
 
 
 class Fold(Protocol):
-    """A strategy's state after some messages of a conversation that grows."""
+    """A strategy's state after some messages of a growing conversation."""
 
     inventory: Inventory | None = None
-    """The texts it may still change, for those who look for better moments in hindsight."""
+    """The texts that may still change. Replay uses it to find the offline optimum."""
     spent: float = 0.0
-    """What changing what had been sent has cost so far, in prices of fresh tokens."""
+    """Cost of all revisions so far, in tokens at the input price."""
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes in memory beside the texts that came, about."""
+        """Approximate memory use in bytes, without the texts of the request."""
         return 0
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
-        """The edits of one more message: they are final. `as_is`: it was sent as it came, and has to stay so.
+        """Return the final edits of one more message. `as_is`: it was sent unchanged, and must stay unchanged.
 
-        An edit of a whole message (`path=()`) has the conversation worked on from its start at every request.
+        If a strategy edits a whole message (`path=()`), each request is processed from its start.
         """
         ...
 
     def request(self, moment: Moment) -> Revision | None:
-        """All that was fed is sent now. None: what had been sent before stays as it was sent."""
+        """Note that all messages fed so far are sent now. Return a change of earlier text, or None."""
         return None
 
     def results_cleared(self) -> None:
-        """The provider cleared some of what was fed, and may clear more: no later text may refer to an earlier one."""
+        """Note that the provider cleared results, and may clear more. Later texts must not refer to earlier ones."""
         return
 
     def still_used(self) -> None:
-        """A request was sent, perhaps the last one again: what is kept for it elsewhere is still needed."""
+        """Note that a request was sent, perhaps the last one again, so that stored originals do not expire."""
         return
 
 
 @dataclass(slots=True)
 class ProviderDemands:
-    """Whether ported strategies deviate from their original where a provider would reject its result."""
+    """Decides if ported strategies deviate from their original because a provider would reject its result."""
 
     heeded: bool = True
     deviated: bool = False
@@ -164,7 +167,7 @@ class ProviderDemands:
 
 
 class Planner(Protocol):
-    """The least that a strategy has to be."""
+    """The minimal interface of a user's strategy."""
 
     @property
     def name(self) -> str: ...
@@ -175,44 +178,44 @@ class Planner(Protocol):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Reads a conversation, proposes edits. Its fields are its settings. One of `plan` and `begin` is its own."""
+    """Reads a conversation and proposes edits. Its fields are its settings. Subclasses define `plan` or `begin`."""
 
     name: ClassVar[str]
-    """Edits are counted under it."""
+    """Name under which edits are counted."""
     touches: ClassVar[frozenset[Kind]]
-    """What it is named for; an edit of anything else is refused."""
+    """Kinds of content that it may edit; other edits are rejected."""
     labels: ClassVar[tuple[str, ...]] = ()
-    """The names its edits go by, if these are not its own: it is several in one."""
+    """Names of its kinds of edits, if these differ from `name`."""
     final: ClassVar[bool] = False
-    """A longer history is sent as the shorter one was, and more (law 2)."""
+    """True if edits never change when the history grows (invariant 2)."""
     revises: ClassVar[bool] = False
-    """Its fold changes what had been sent: it has to know when requests came, and keeps originals in a store."""
+    """True if its state changes text that was already sent. It then needs request times and a store for originals."""
     exact: ClassVar[bool] = False
-    """It reproduces another system: its edits are made even if they save nothing (law 4 does not bind it)."""
+    """True if it reproduces another system. Its edits apply even without a saving (invariant 4 is waived)."""
     reads: ClassVar[frozenset[Kind]] = frozenset(get_args(Kind))
-    """What its decisions depend on; "messages" is their number and order. An exact strategy need not wait for edits of
-    anything else."""
+    """Kinds of content that its decisions depend on; "messages" is their number and order. For an exact strategy,
+    pending edits of other kinds need not be applied first."""
 
     @property
     def lossless(self) -> bool:
-        """`expand` gives back what was said, from the request alone (law 6)."""
+        """True if `expand` restores the original from the request without a store (invariant 6)."""
         return False
 
     def plan(self, conv: Conversation) -> Iterable[Edit]:
-        """The edits of a whole conversation."""
+        """Return the edits of a whole conversation."""
         return planned(self, conv, Start(conv))
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterable[Edit]:
-        """The edits of a whole conversation. Only an `exact` strategy asks `demands`."""
+        """Return the edits of a whole conversation. Only an `exact` strategy uses `demands`."""
         return self.plan(conv)
 
     def begin(self, start: Start) -> Fold:
-        """A fold for a conversation that begins so."""
+        """Return the state for a conversation that starts like this."""
         return _PlanFold(self, start.conv)
 
 
 class _PlanFold(Fold):
-    """For a strategy that looks at whole conversations: it starts over, at the request that somebody wants to see."""
+    """State of a strategy that has only `plan`. It plans the whole conversation when a caller reads the plan."""
 
     def __init__(self, strategy: Strategy, conv: Conversation) -> None:
         self._strategy = strategy
@@ -224,7 +227,7 @@ class _PlanFold(Fold):
         return ()
 
     def request(self, moment: Moment) -> Revision | None:
-        length = len(self._messages)  # cut off only where somebody looks: there is a request for every other message
+        length = len(self._messages)  # the slice is made on access: every second message is a request
         return Revision(lambda: self._plan(length))
 
     def _plan(self, length: int) -> Plan:
@@ -232,29 +235,29 @@ class _PlanFold(Fold):
 
 
 class Progress:
-    """A fold on its way through a conversation: a request wherever the model spoke, and one at the end."""
+    """Feeds a conversation to a strategy state. Each response of the model ends a request; so does the last message."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
         self.length = 0
-        """Messages that were fed."""
+        """Number of messages fed."""
         self.refused = False
-        """At the last request, what was to change could not be kept."""
+        """True if the store could not save the originals at the last request."""
         self.revised = False
-        """What had been sent changed with the last messages that were taken in."""
+        """True if the last call of `add_messages` changed text that was already sent."""
         self.changes: dict[int, tuple[Edit, ...]] | None = {}
-        """All edits of each message that was revised with these, new ones included. None: it may be any message."""
+        """All edits of each message that the last call revised. None: unknown, it may be any message."""
         self._sent = -1
-        """Messages of the last request."""
+        """Length of the history at the last request."""
         self._last_role = ""
         self._cleared = 0
-        """Length at which the provider cleared results last."""
+        """Length of the history when the provider last cleared results."""
         self._before: Callable[[], Plan] = Plan
-        """All edits up to the last revision."""
+        """Returns all edits up to the last revision."""
         self._points: tuple[Point, ...] | None = ()
-        """Where there were revisions; None where only the plan tells."""
+        """All revisions; None if only the plan has them."""
         self._since: list[Edit] = []
-        """Edits of what was fed since."""
+        """Edits of the messages fed since the last revision."""
 
     def take(
         self,
@@ -263,9 +266,10 @@ class Progress:
         as_is: Container[int] = (),
         cleared_at: Sequence[int] = (),
     ) -> list[Edit]:
-        """More messages, the last of them the end of a request; moments are by length of the history. Their edits.
+        """Feed more messages, which end a request, and return their edits.
 
-        At the lengths `cleared_at` the provider reported that it had cleared results, which may be known late.
+        `moments` has the context of each request, by length of the history. `cleared_at` has the lengths at which the
+        provider reported that it had cleared results, which may be known late.
         """
         moments = moments or {}
         arrived: list[Edit] = []
@@ -280,7 +284,7 @@ class Progress:
             edits = [*self.fold.feed(message, message.index in as_is)]
             for edit in edits:
                 if edit.message != message.index:
-                    told = f"an edit of another message than {message.index}, which was fed: that is a revision"
+                    told = f"feed of message {message.index} returned an edit of message {edit.message}: use a Revision"
                     raise ValueError(told)
             arrived += edits
             self._since += edits
@@ -291,7 +295,7 @@ class Progress:
         return arrived
 
     def _request(self, moment: Moment) -> None:
-        if self._sent == self.length:  # the same request again is no other request
+        if self._sent == self.length:  # a request that is sent again counts once
             return
         self._sent = self.length
         revision = self.fold.request(moment)
@@ -307,17 +311,18 @@ class Progress:
 
     @property
     def plan(self) -> Plan:
-        """All edits of all that was taken in."""
+        """All edits of all messages fed so far."""
         before = self._before()
         return Plan(before.edits + tuple(self._since), before.points)
 
     @property
     def points(self) -> tuple[Point, ...]:
+        """All revisions so far."""
         return self._before().points if self._points is None else self._points
 
 
 def planned(strategy: Strategy, conv: Conversation, start: Start) -> Plan:
-    """What a strategy proposes for a conversation that is seen for the first time."""
+    """Return the edits that a strategy proposes for a conversation without earlier state."""
     if type(strategy).begin is Strategy.begin:
         return Plan(tuple(strategy.plan(conv)))
     progress = Progress(strategy.begin(start))
@@ -326,18 +331,18 @@ def planned(strategy: Strategy, conv: Conversation, start: Start) -> Plan:
 
 
 def grows(strategies: Sequence[Strategy]) -> bool:
-    """Whether a conversation that goes on costs only what is new in it. Several look at each other's work: afresh."""
+    """Return True if later requests cost only the work for new messages. Several strategies depend on each other."""
     return len(strategies) == 1 and type(strategies[0]).begin is not Strategy.begin
 
 
 @dataclass(frozen=True)
 class _Planned(Strategy):
-    """Somebody's own: a name, what it touches, and `plan`."""
+    """Wrapper for a user's object that has `name`, `touches` and `plan`."""
 
     of: Planner
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # it is that of another class
+    def name(self) -> str:  # type: ignore[override]  # a class attribute in the base class
         return self.of.name
 
     @property
@@ -349,19 +354,22 @@ class _Planned(Strategy):
 
 
 def is_strategy(value: Any) -> bool:
+    """Return True for a Strategy, or an object with all its attributes."""
     return isinstance(value, Strategy)
 
 
 def adapted(value: Any) -> Strategy:
-    """A strategy of it. Raises UsageError for what is none. The one place that asks what kind something is."""
+    """Return `value` as a Strategy; UsageError if it is not one. No other code checks types of strategies."""
     if isinstance(value, type):
         raise UsageError(f"strategies: {value.__name__} is a class: pass an instance, {value.__name__}()")
     if isinstance(value, Strategy):
         if type(value).plan is Strategy.plan and type(value).begin is Strategy.begin:
-            raise UsageError(f"strategies: {value!r} has neither a plan nor a begin of its own: write one of them")
+            raise UsageError(f"strategies: {value!r} does not define plan or begin: define one")
         return value
     if hasattr(value, "begin"):
-        raise UsageError(f"strategies: {value!r} has a begin: make its class one of ibidem.Strategy")
+        raise UsageError(f"strategies: {value!r} has begin: derive its class from ibidem.Strategy")
     if not (callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")):
-        raise UsageError(f"strategies: {value!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…")
+        raise UsageError(
+            f"strategies: {value!r} is not a strategy: pass instances such as ibidem.Dedup(), or profile=…"
+        )
     return _Planned(value)

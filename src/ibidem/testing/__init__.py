@@ -1,9 +1,9 @@
-"""For your tests and ours: histories that read like a script, generated ones, the laws as assertions, and a provider.
+"""For tests: scripted and generated histories, invariants as assertions, and a mock provider.
 
 >>> request = conv("u:fix the bug", "a:Let me look.>1", "r1:" + "x = 1\\n" * 200, "a:done", format="openai-chat")
 
-A line is `s:` system, `u:` user, `a:` assistant (`a?thinking:text>1,2` thinks, says and makes calls 1 and 2; each part
-may be left out), `r1:` the result of call 1. Results that follow each other answer one batch.
+A line is `s:` system, `u:` user, `a:` assistant (`a?thinking:text>1,2` has thinking, a text, and calls 1 and 2; each
+part is optional), `r1:` the result of call 1. Consecutive results answer one batch of calls.
 
 >>> with Upstream([Calls(("Read", {"file_path": "a.py"})), Says("done")]) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
@@ -96,7 +96,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The server is loaded when it is asked for, and asyncio with it."""
+    """Load the server, and asyncio with it, on first use."""
     if name in ("Upstream", "by_turn"):
         from . import upstream
 

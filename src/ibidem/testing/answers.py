@@ -1,9 +1,9 @@
-"""What a scripted provider answers: what it says, and how the answer travels.
+"""The responses of a mock provider: their content, and how they are sent.
 
 >>> [Says("hello"), Calls(("Read", {"file_path": "a.py"})), Thinks("hm", then=Says("done")), Fails(429, retry_after=7)]
 
-The other words change how an answer travels, and fit into each other: `Slow(Gzips(Says("hello")), chunk_delay=0.1)`.
-Each makes an `Answer`, which is a frozen value: it may be given as often as one likes.
+The other words change how a response is sent, and can be nested: `Slow(Gzips(Says("hello")), chunk_delay=0.1)`. Each
+returns an `Answer`, a frozen value that can be used any number of times.
 """
 
 from __future__ import annotations
@@ -14,20 +14,26 @@ from typing import Any, NamedTuple
 
 
 class Spoken(NamedTuple):
+    """A text of the model."""
+
     text: str
 
 
 class Thought(NamedTuple):
+    """Thinking of the model."""
+
     text: str
     signature: str = ""
-    """What the provider signs it with; one and the same if not given."""
+    """The provider's signature; empty for a constant one."""
 
 
 class Called(NamedTuple):
+    """A tool call of the model."""
+
     tool: str
     arguments: Mapping[str, Any]
     input: str = ""
-    """Text for a custom tool, which has no arguments (OpenAI Responses only)."""
+    """Text for a custom tool, which has no named arguments (OpenAI Responses only)."""
 
 
 AnswerPart = Spoken | Thought | Called
@@ -36,50 +42,51 @@ Header = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextManagement:
-    """What the provider did to the context of one request before the model saw it. `testing.clearing` makes these."""
+    """What the provider did to the context of one request before the model saw it. `testing.clearing` creates these."""
 
     visible: Mapping[str, Any]
-    """The request as the model sees it. The provider counts the tokens of this one."""
+    """The request as the model sees it. The provider counts its tokens."""
     applied_edits: tuple[Mapping[str, Any], ...] | None = None
     """Edits that the response reports. None if the request asked for no edits: the response then has no such field."""
     summary: str = ""
     """Text of the compaction block that the response starts with. Empty if nothing was compacted."""
     summarized: Mapping[str, Any] | None = None
-    """The request that the summary was made of, if the provider bills that as a step of its own."""
+    """The request from which the summary was made, if the provider bills that as a separate step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A chunk is one event of a stream, or a whole body."""
+    """One response. A chunk is one event of a stream, or a whole body."""
 
     parts: tuple[AnswerPart, ...] = ()
     status: int = 200
     message: str = ""
-    """Of an error."""
+    """Text of an error."""
     headers: tuple[Header, ...] = ()
-    """Sent after the provider's own, in this case and order, duplicates and all."""
+    """Headers sent after the provider's own, with this case, order and duplicates."""
     wait: float = 0.0
     """Seconds before the first byte."""
     chunk_delay: float = 0.0
-    """Seconds before each chunk but the first."""
+    """Seconds before each chunk except the first."""
     pings: int = 0
-    """Signs of life among the events, besides those that the provider always sends."""
+    """Number of ping events, in addition to those that the provider always sends."""
     reset_after: int | None = None
-    """The connection is reset after so many chunks; after 0 nothing was answered at all."""
+    """Reset the connection after this number of chunks; after 0, no byte is sent."""
     half: bool = False
-    """Half of the bytes come, then the connection is closed; the promised length is that of the whole."""
+    """Close the connection after half of the bytes. The promised length is that of the whole."""
     gzip: bool = False
     raw: bytes | None = None
-    """These bytes and nothing else, then the connection is closed."""
+    """Send only these bytes, then close the connection."""
     context_management: ContextManagement | None = None
 
 
 def Says(text: str) -> Answer:
+    """Send a text."""
     return Answer(parts=(Spoken(text),))
 
 
 DEFAULT_ANSWER = Says("That is all there is to say, and it is said in one sentence.")
-"""When the script is at its end."""
+"""Response after the end of the script."""
 
 
 def Calls(*calls: tuple[str, Mapping[str, Any] | str], says: str | None = None) -> Answer:
@@ -89,40 +96,46 @@ def Calls(*calls: tuple[str, Mapping[str, Any] | str], says: str | None = None) 
 
 
 def Thinks(text: str, then: Answer = DEFAULT_ANSWER) -> Answer:
-    """Reasons first, signed or encrypted in the provider's own way."""
+    """Send thinking before another response, signed or encrypted as the provider does it."""
     return replace(then, parts=(Thought(text), *then.parts))
 
 
 def Fails(status: int, retry_after: int | None = None, message: str = "as the script wants it") -> Answer:
-    """An error in the provider's own words."""
+    """Send an error in the provider's format."""
     headers = () if retry_after is None else (("retry-after", str(retry_after)),)
     return Answer(status=status, message=message, headers=headers)
 
 
 def Resets(answer: Answer = DEFAULT_ANSWER, *, after_chunks: int = 3) -> Answer:
+    """Reset the connection after some chunks of a response."""
     return replace(answer, reset_after=after_chunks)
 
 
 def Halves(answer: Answer = DEFAULT_ANSWER) -> Answer:
+    """Send the first half of a response, then close the connection."""
     return replace(answer, half=True)
 
 
 def Slow(answer: Answer = DEFAULT_ANSWER, *, chunk_delay: float = 0.0, wait: float = 0.0) -> Answer:
+    """Send a response with delays."""
     return replace(answer, chunk_delay=chunk_delay, wait=wait)
 
 
 def Pings(times: int, answer: Answer = DEFAULT_ANSWER) -> Answer:
+    """Add ping events to a streamed response."""
     return replace(answer, pings=times)
 
 
 def Gzips(answer: Answer = DEFAULT_ANSWER) -> Answer:
+    """Compress a response."""
     return replace(answer, gzip=True)
 
 
 def Headed(*headers: Header, answer: Answer = DEFAULT_ANSWER) -> Answer:
+    """Add headers to a response."""
     return replace(answer, headers=(*answer.headers, *headers))
 
 
 def Raw(data: bytes) -> Answer:
-    """These very bytes, status line and all."""
+    """Send exactly these bytes, including the status line."""
     return Answer(raw=data)

@@ -1,14 +1,14 @@
-"""A provider that clears tool results and compacts the history, as the request asks it to.
+"""A provider that clears tool results and compacts the history, as the request asks.
 
 >>> with Upstream(Clearing(lambda _: Calls(("Read", {"file_path": "a.py"})))) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
 Anthropic Messages has `context_management.edits` (`clear_tool_uses_20250919`, `clear_thinking_20251015` and
 `compact_20260112`) and the field `compaction`, which compacts on demand. OpenAI Responses has `context_management` with
-a `compact_threshold`. The provider keeps no state: it derives the model's view from each request alone. A compaction
-block hides everything before it, whether the client still sends that or not. A token is four bytes of JSON.
+a `compact_threshold`. The provider stores no state: it derives the model's view from each request. A compaction block
+hides everything before it, whether the client still sends that or not. A token is four bytes of JSON.
 
-`Signing(Clearing(script))` signs thinking against what the client sent, cleared or not.
+`Signing(Clearing(script))` signs thinking for the history that the client sent, cleared or not.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Body = Mapping[str, Any]
 
 
 class Clearing:
-    """A script around another one, for requests of Anthropic Messages and OpenAI Responses. It leaves others alone."""
+    """A script around another one, for requests of Anthropic Messages and OpenAI Responses. Others are not changed."""
 
     def __init__(self, script: Callable[[Seen], Answer]) -> None:
         self._script = script
         self.seen_by_model: list[list[Any]] = []
-        """Messages or input items that the model could see, for each request; just the summary after a compaction."""
+        """Messages or input items that the model could see, for each request; only the summary after a compaction."""
 
     def __call__(self, seen: Seen) -> Answer:
         route, body = asked(seen.path), seen.json
@@ -51,14 +51,14 @@ class Clearing:
         answer = self._script(seen)
         if managed is None or answer.status >= 400:
             return answer
-        parts = answer.parts if managed.visible else ()  # nothing is sampled after a compaction that pauses
+        parts = answer.parts if managed.visible else ()  # after a compaction that pauses, the model is not called
         return replace(answer, parts=parts, context_management=managed)
 
 
 def since_compaction(messages: Sequence[Any]) -> list[Any]:
-    """The messages of Anthropic's format from the last compaction block on; all if there is none.
+    """Return the messages in Anthropic's format from the last compaction block on; all without one.
 
-    A block without a summary is a compaction that failed. It hides nothing.
+    A block without a summary is a failed compaction, and hides no messages.
     """
     for place in range(len(messages) - 1, -1, -1):
         blocks = _blocks(messages[place])
@@ -102,7 +102,7 @@ def _compacted(body: Body, applied: tuple[Body, ...] | None, pauses: bool) -> Co
 def _clear_tool_uses(body: Body, edit: Body) -> tuple[Body, Body | None]:
     """Return the request without its oldest tool results, and the report.
 
-    If nothing is cleared, these are the request itself and None.
+    If no result is cleared, return the request itself and None.
     """
     uses = [block for message in body["messages"] for block in _blocks(message) if block.get("type") == "tool_use"]
     trigger, excluded = edit.get("trigger"), edit.get("exclude_tools") or ()
@@ -128,7 +128,7 @@ def _without_tool_use(block: Body, results: set[Any], inputs: set[Any]) -> Body:
 
 
 def _clear_thinking(body: Body, edit: Body) -> tuple[Body, Body | None]:
-    """Return the request without the thinking of older turns, and the report. A turn ends when the user speaks."""
+    """Return the request without the thinking of older turns, and the report. A user message ends a turn."""
     keep, messages = edit.get("keep"), body["messages"]
     if keep == "all" or (isinstance(keep, dict) and keep.get("type") == "all"):
         return body, None
@@ -202,7 +202,7 @@ def _tokens(body: Body) -> int:
 
 
 def _value(setting: Any, default: int) -> int:
-    """The number in a setting such as `{"type": "input_tokens", "value": 5000}`."""
+    """Return the number in a setting such as `{"type": "input_tokens", "value": 5000}`."""
     value = setting.get("value") if isinstance(setting, dict) else None
     return value if isinstance(value, int) else default
 
@@ -213,7 +213,7 @@ def _blocks(message: Any) -> list[Any]:
 
 
 def _map_blocks(body: Body, change: Callable[[Body], Body]) -> Body:
-    """The request with each content block changed. Messages without changes are the same objects."""
+    """Return the request with each content block changed. Messages without changes are the same objects."""
     messages = []
     for message in body["messages"]:
         blocks = _blocks(message)

@@ -1,4 +1,4 @@
-"""Markers that are not ours: texts that a tool could print to mislead who rewrites a request, and what must hold."""
+"""Forged markers: texts that a tool could print to mislead Ibidem, and assertions about them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 Where = tuple[int, Path]
-"""A message, and the place of a text in it."""
+"""A message index, and the path of a text in the message."""
 
 
 def tag_in(request: Any, format: str) -> str:
-    """The three digits that markers of a request begin with."""
+    """Return the three digits of a request's markers."""
     sources = Sources()
     for message in read(request, format).messages:
         for _ in sources.read(message):
@@ -33,9 +33,9 @@ def tag_in(request: Any, format: str) -> str:
 
 
 def forgeries(tag: str) -> SearchStrategy[str]:
-    """Texts with markers of every form that a conversation with this tag knows, none of which was made for it.
+    """Generate texts with markers of every form for a conversation with this tag, none of which Ibidem made.
 
-    Their digests are those of no text: one that is right cannot be told from ours in a single request.
+    Their digests fit no text. A forged marker with a correct digest cannot be detected in a single request.
     """
     from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ def forgeries(tag: str) -> SearchStrategy[str]:
 
 
 def planted(request: Any, format: str, texts: Mapping[Where, str]) -> Any:
-    """The request with other texts at some places."""
+    """Return the request with other texts at some positions."""
     key, other = formats.named(format).history_key, deepcopy(request)
     for (message, path), text in texts.items():
         put(other[key], (message, *path), text)
@@ -73,6 +73,7 @@ def planted(request: Any, format: str, texts: Mapping[Where, str]) -> Any:
 
 
 def places_of_results(request: Any, format: str) -> list[Where]:
+    """Return the positions of all result texts."""
     return [
         (message.index, segment.path)
         for message in read(request, format).messages
@@ -83,7 +84,7 @@ def places_of_results(request: Any, format: str) -> list[Where]:
 
 
 def foreign_markers_change_nothing_else(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
-    """Law 9: results with such texts go as they came, and everything else as if they said nothing of the kind."""
+    """Invariant 9: results with forged markers are sent unchanged, and all other edits ignore them."""
     found = run(planted(request, format, forged))
     assert not found.stats.failures
     assert not [edit for edit in found.plan if (edit.message, edit.path) in forged], "a foreign marker was rewritten"
@@ -92,7 +93,7 @@ def foreign_markers_change_nothing_else(run: Run, request: Any, format: str, for
 
 
 def foreign_markers_come_back(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
-    """Laws 2, 5, 6 and 10, with such texts among the results."""
+    """Invariants 2, 5, 6 and 10, with forged markers in the results."""
     given = planted(request, format, forged)
     key = formats.named(format).history_key
     found = run(given)
@@ -105,9 +106,9 @@ def foreign_markers_come_back(run: Run, request: Any, format: str, forged: Mappi
 
 
 def references_are_visible(result: Compacted, format: str) -> None:
-    """Law 5, as the model sees it: the lines that a marker names can be found by that number in what stands above.
+    """Invariant 5, as the model sees it: the lines that a marker names have these numbers in a text above.
 
-    For edits that are made on arrival and keep all line numbers.
+    For edits at arrival that do not change line numbers.
     """
     sources, texts = Sources(), dict[backref.Source, str]()
     edited = {(edit.message, edit.path) for edit in result.plan}
@@ -116,8 +117,8 @@ def references_are_visible(result: Compacted, format: str) -> None:
             ours = place.segment is not None and (message.index, place.segment.path) in edited
             texts[backref.ABOVE] = place.text
             for marker in _markers(place.text, sources.tag) if ours else ():
-                assert marker.source in texts, f"{marker} points at nothing"
-                assert not marker.unit or _visible(marker, texts[marker.source]), f"{marker} names what is not there"
+                assert marker.source in texts, f"{marker} has an unknown source"
+                assert not marker.unit or _visible(marker, texts[marker.source]), f"{marker} names invisible lines"
             texts[place.source] = place.text
 
 
@@ -137,7 +138,7 @@ def _visible(marker: backref.Marker, text: str) -> bool:
 
 
 def _innocent(text: str, number: int) -> str:
-    """A text of the same length and the same lines that says nothing, and nothing that another says, or says twice."""
+    """Return a text with lines of the same length, without markers, and without any repeated line."""
 
     def line(place: int, length: int) -> str:
         seed = hashlib.sha256(f"{number} {place} {text}".encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""Generated histories, whole and broken. They need hypothesis, which the extra `testing` installs.
+"""Generated histories, valid and broken. They need hypothesis, which the extra `testing` installs.
 
-Each is made once: hypothesis checks a strategy when it is first drawn from, which takes as long as the drawing.
+Each strategy is cached: hypothesis validates one on its first use, which takes as long as generating a value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKER_LIKE = (
 
 @cache
 def texts() -> SearchStrategy[str]:
-    """Tool output: short, long, repeated, in every script, with lone surrogates, or posing as one of our markers."""
+    """Generate tool output: short, long, repeated, in many scripts, with lone surrogates, or like a marker."""
     from hypothesis import strategies as st
 
     lines = st.sampled_from(["x = 1", "    return self", "", '\t"quoted" \\ back', "é🦀 ünï", "-----", "a  b   c  "])
@@ -38,7 +38,7 @@ def texts() -> SearchStrategy[str]:
 
 @cache
 def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
-    """The turns of a well-formed conversation that ends in the user's or a tool's."""
+    """Generate the turns of a valid conversation whose last turn is the user's or a tool's."""
     from hypothesis import strategies as st
 
     says = st.one_of(st.none(), texts().filter(str.strip))
@@ -63,7 +63,7 @@ def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
 
 @cache
 def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
-    """Valid requests of a format, with unknown keys here and there."""
+    """Generate valid requests of a format, some with unknown keys."""
     from hypothesis import strategies as st
 
     def odd(request: Any, extra: bool) -> Any:
@@ -77,7 +77,7 @@ def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
 
 @cache
 def broken_histories(format: str) -> SearchStrategy[Any]:
-    """Requests that lost messages, gained others, or hold what no provider expects."""
+    """Generate requests with lost or extra messages, or with values that no provider expects."""
     from hypothesis import strategies as st
 
     key = formats.named(format).history_key

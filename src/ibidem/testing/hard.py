@@ -1,4 +1,5 @@
-"""Histories that are made to be costly, of any size: work on them must grow as they do, and not with their square."""
+"""Histories that are expensive by design, of any size. Processing time must grow linearly with size, not
+quadratically."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 ToolUse = tuple[str, dict[str, Any], Any]
-"""The name of a tool, what it was given, and its result."""
+"""Name of a tool, its arguments, and its result."""
 
 STATUS = (
     "Job 4711 on cluster west-2: running\nstep 3 of 9, 12 of 40 tasks finished, 0 failed\n"
@@ -16,7 +17,7 @@ STATUS = (
 
 
 def history(asked: Iterable[ToolUse]) -> dict[str, Any]:
-    """An Anthropic request in which these calls were made one after the other."""
+    """Return an Anthropic request with these calls, one after the other."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for number, (tool, given, result) in enumerate(asked):
         call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": given}
@@ -26,7 +27,7 @@ def history(asked: Iterable[ToolUse]) -> dict[str, Any]:
 
 
 def lines(count: int, seed: int = 1) -> list[str]:
-    """Of thirty characters, no two alike."""
+    """Return different lines of thirty characters."""
     chance = random.Random(seed)
     return [f"{chance.getrandbits(120):030x}" for _ in range(count)]
 
@@ -48,7 +49,7 @@ def polled_with_a_counter(n: int) -> dict[str, Any]:
 
 
 def long_polled(n: int) -> dict[str, Any]:
-    """Now and then another line comes behind it."""
+    """A new line is appended now and then."""
     text = page(100)
     return history(_read("/log", text if number % 9 else f"{text}\nline {number}") for number in range(n))
 
@@ -78,7 +79,7 @@ def sources_in_turn(n: int) -> dict[str, Any]:
 
 
 def searched(n: int) -> dict[str, Any]:
-    """Five long texts, and results with a few lines of one of them each."""
+    """Five long texts, and results that each have a few lines of one of them."""
     every = [lines(6 * n, seed) for seed in range(5)]
     found = [[*every[at % 5][6 * at : 6 * at + 6], f"hit {at}"] for at in range(n)]
     reads = (_read(f"/{at}", "\n".join(text)) for at, text in enumerate(every))
@@ -90,7 +91,7 @@ def unlike(n: int) -> dict[str, Any]:
 
 
 def quoted(n: int) -> dict[str, Any]:
-    """Each long result is quoted by the next, which is as long and is quoted by a short one."""
+    """The next result quotes each long result, and a short result quotes that one, which is as long."""
 
     def three(at: int) -> Iterable[ToolUse]:
         first, other = lines(130, 2 * at), lines(90, 2 * at + 1)
@@ -101,7 +102,7 @@ def quoted(n: int) -> dict[str, Any]:
 
 
 def quoted_on(n: int) -> dict[str, Any]:
-    """Each long result quotes the one before it."""
+    """Each long result quotes the previous one."""
     pages = [lines(70, at) for at in range(n + 1)]
     return history(("bash", {"command": f"step {at}"}, "\n".join(pages[at] + pages[at + 1])) for at in range(n))
 
@@ -117,14 +118,14 @@ def edited(n: int) -> dict[str, Any]:
 
 
 def in_pieces(n: int) -> dict[str, Any]:
-    """One file, read piece by piece."""
+    """One file, read in pieces."""
     return history(
         ("Read", {"file_path": "/a.txt", "offset": 20 * at + 1, "limit": 20}, page(12, at)) for at in range(n)
     )
 
 
 def fragments(n: int) -> dict[str, Any]:
-    """Long lines of a file that were found one by one, under one name; then it is written, and read."""
+    """Long lines of a file are found one by one, under one name. Then the file is written and read."""
     found = [80 * line for line in lines(n)]
     return history(
         [
@@ -136,7 +137,7 @@ def fragments(n: int) -> dict[str, Any]:
 
 
 def chained(n: int) -> dict[str, Any]:
-    """Each single line of items begins with half of the one before it."""
+    """Each single line of items starts with half of the previous one."""
     items = [[f"item {at} {line}" for line in lines(12, at)] for at in range(n + 1)]
     return history(_read("/a", ", ".join(items[at] + items[at + 1])) for at in range(n))
 
@@ -160,18 +161,18 @@ def in_one_result(n: int) -> dict[str, Any]:
 
 
 def dashes(n: int) -> dict[str, Any]:
-    """A search result with one very long path, and nothing below it."""
+    """A search result with one very long path and no lines below it."""
     return history([("grep", {"pattern": "x"}, f"a.py:1:x\n{'p' * 3 * n}:1:x\n" + "--\n" * n)])
 
 
 def patched(n: int) -> dict[str, Any]:
-    """A patch of many files that is answered in many pieces."""
+    """A patch of many files with a result in many pieces."""
     patch = "\n".join(["*** Begin Patch", *(f"*** Delete File: f{at}" for at in range(n)), "*** End Patch"])
     return history([("apply_patch", {"input": patch}, [{"type": "text", "text": "done"}] * n)])
 
 
 def thought(n: int) -> dict[str, Any]:
-    """The user speaks after every edit, and the model thinks before it."""
+    """The user responds to every edit, and the model thinks before it."""
     found = history(
         ("Edit", {"file_path": f"/{at}", "old_string": page(3, at), "new_string": "x"}, "") for at in range(n)
     )
@@ -206,4 +207,4 @@ HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "a patch of many files": (patched, 4000),
     "thinking in every turn": (thought, 300),
 }
-"""By what they are, and a size that takes about a tenth of a second."""
+"""Generators by description, each with a size that takes about a tenth of a second."""

@@ -1,4 +1,4 @@
-"""The laws as assertions: each takes what rewrites a request, a request, and its format."""
+"""The invariants as assertions. Each takes a function that rewrites a request, a request, and its format."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Run = Callable[[Any], pipeline.Compacted]
+"""A function that rewrites a request."""
 
 
 def runner(strategies: Sequence[Planner], format: str, cache: CacheMode = "off", store: Store | None = None) -> Run:
-    """`cache` and `store` as `compact` takes them."""
+    """Return a function that compacts a request. `cache` and `store` are those of `compact`."""
     return lambda request: pipeline.compact(request, strategies=strategies, format=format, cache=cache, store=store)
 
 
 def read(request: Any, format: str) -> Conversation:
+    """Parse a request."""
     return formats.parse(open_document(request).value, formats.named(format))
 
 
 def valid_stays_valid(run: Run, request: Any, format: str) -> None:
-    """Law 1."""
+    """Invariant 1: a valid request stays valid."""
     if not rules.violations(read(request, format)):
         found = rules.violations(read(run(request).request, format))
         assert not found, found
 
 
 def arrival_is_final(run: Run, request: Any, format: str) -> None:
-    """Law 2: what was sent for a beginning is how every later request begins."""
+    """Invariant 2: every later request starts with the bytes that were sent for its start."""
     key = formats.named(format).history_key
     whole = run(request).request[key]
     for length in range(len(request[key])):
@@ -50,10 +52,10 @@ def arrival_is_final(run: Run, request: Any, format: str) -> None:
 
 
 def never_larger(run: Run, request: Any, format: str) -> None:
-    """Law 4, for requests that need no repair: neither the whole nor any part grows, in bytes or in tokens.
+    """Invariant 4, for requests that need no repair: neither the whole nor any part grows, in bytes or tokens.
 
-    Nor does the request as JSON, with letters escaped or not. (Text of HTML-safe writers may take a few bytes to show
-    that it is.)
+    The same holds for the request as JSON, with letters escaped or not. (Text in the HTML-safe JSON style may need a
+    few bytes to be recognized as such.)
     """
     result = run(request)
     count = counter()
@@ -70,7 +72,7 @@ def never_larger(run: Run, request: Any, format: str) -> None:
 
 
 def untouched_is_untouched(run: Run, request: Any, format: str) -> None:
-    """Law 7: what no edit names is the same object, and the request given is as it was."""
+    """Invariant 7: values without an edit are the same objects, and the given request is not modified."""
     copy = deepcopy(request)
     result = run(request)
     assert request == copy
@@ -86,7 +88,7 @@ def untouched_is_untouched(run: Run, request: Any, format: str) -> None:
 
 
 def sacred_is_sacred(run: Run, request: Any, format: str, touches: frozenset[str]) -> None:
-    """Law 8: of what stays, everything but what the strategies are named for is as it was."""
+    """Invariant 8: in the remaining messages, only the kinds of text in `touches` change."""
     before, after = read(request, format), read(run(request).request, format)
     kept = [_sacred(message, touches) for message in after.messages]
     position = 0
@@ -94,7 +96,7 @@ def sacred_is_sacred(run: Run, request: Any, format: str, touches: frozenset[str
         wanted = _sacred(message, touches)
         found = next((n for n in range(position, len(kept)) if kept[n] == wanted), None)
         if found is None:
-            assert "messages" in touches, f"{wanted} went"
+            assert "messages" in touches, f"{wanted} is missing"
         else:
             position = found + 1
 
@@ -116,7 +118,8 @@ def _sacred(message: Any, touches: frozenset[str]) -> tuple[Any, ...]:
 
 
 def tool_output_cannot_steer(run: Run, request: Any, format: str) -> None:
-    """Law 9: with every result's text enciphered, letter for letter, the same is done at the same places."""
+    """Invariant 9: with the letters of every result's text replaced by a cipher, the edits are at the same
+    positions."""
     key = formats.named(format).history_key
     cipher = str.maketrans("abcdefghijklmnopqrstuvwxyz[]>.:=", "nopqrstuvwxyzabcdefghijklm(){,;~")
     other = deepcopy(request)
@@ -129,6 +132,7 @@ def tool_output_cannot_steer(run: Run, request: Any, format: str) -> None:
 
 
 def put(value: Any, path: Sequence[Any], text: str) -> None:
+    """Replace the text at a path."""
     for step in path[:-1]:
         value = value[step]
     value[path[-1]] = text
@@ -142,16 +146,16 @@ def _places(result: pipeline.Compacted) -> list[tuple[Any, ...]]:
 
 
 def idempotent(run: Run, request: Any, format: str) -> None:
-    """Law 10."""
+    """Invariant 10: compacting a compacted request changes nothing more."""
     once = run(request).request
     twice = run(once)
     assert twice.request == once, [(edit.strategy, edit.message, edit.path) for edit in twice.plan]
 
 
 def lossless(run: Run, request: Any, format: str) -> None:
-    """Law 6: the original comes back from the compacted request alone, as a value and as text, to the byte.
+    """Invariant 6: the compacted request alone gives the original, as a value and as text, byte for byte.
 
-    With it law 5: what a marker points at must stand above, in full, or it would not come back.
+    This includes invariant 5: the text that a marker refers to must be above, complete, or it could not be restored.
     """
     assert expand(run(request).request, format=format) == request
     text = json.dumps(request, indent=1)
@@ -159,18 +163,18 @@ def lossless(run: Run, request: Any, format: str) -> None:
 
 
 def text_and_value_agree(run: Run, request: Any, format: str) -> None:
-    """A request as JSON text is rewritten as its value is."""
+    """A request as JSON text gets the same edits as its value."""
     text = json.dumps(request)
     assert json.loads(run(text).request) == json.loads(json.dumps(run(request).request))
 
 
-# ── with marks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with cache breakpoints ───────────────────────────────────────────────────────────────────────────────────────
 
 MARK_FIELDS = frozenset({"cache_control", "prompt_cache_key", "prompt_cache_retention"})
 
 
 def unmarked(value: Any) -> Any:
-    """Without what it asks of a cache: marks and names are taken off, and a list of one bare text is that text."""
+    """Return a request without cache directives, and with a list of one plain text block as that text."""
     if isinstance(value, dict):
         return {key: unmarked(each) for key, each in value.items() if key not in MARK_FIELDS}
     if not isinstance(value, list):
@@ -181,15 +185,16 @@ def unmarked(value: Any) -> Any:
 
 
 def marks_change_no_text(run: Run, plain: Run, request: Any, format: str) -> None:
-    """Laws 2 to 5 and 8 of a runner that marks: but for marks, it sends what one that does not sends. So no text, and
-    nothing that costs a token, comes or goes with them."""
+    """Invariants 2 to 5 and 8 with cache breakpoints: except for them, the same request is sent as without. So they add
+    and remove no text and no tokens."""
     marked, bare = run(request), plain(request)
     assert unmarked(marked.request) == unmarked(bare.request)
     assert marked.plan == bare.plan
 
 
 def marks_touch_nothing_else(run: Run, request: Any, format: str) -> None:
-    """Law 7: what carries no mark of ours and has no edit is the same object, and the request given is as it was."""
+    """Invariant 7: values without an added breakpoint or an edit are the same objects, and the given request is not
+    modified."""
     copy = deepcopy(request)
     result = run(request)
     assert request == copy
@@ -205,7 +210,7 @@ def marks_touch_nothing_else(run: Run, request: Any, format: str) -> None:
 
 
 def marks_come_off(run: Run, request: Any, format: str, store: Store) -> None:
-    """Law 6: with the store of the runner the original comes back, as a value and as text, to the byte."""
+    """Invariant 6: with the store of the runner the original is restored, as a value and as text, byte for byte."""
     assert expand(run(request).request, format=format, store=store) == request
     for text in (json.dumps(request), json.dumps(request, indent=1), _raw(request)):
         assert expand(run(text).request, format=format, store=store) == text
@@ -220,7 +225,7 @@ def _raw(request: Any) -> str:
 
 
 def _html(request: Any) -> str:
-    """As writers do whose text may stand in a page."""
+    """Write JSON that may be embedded in an HTML page."""
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", _raw(request))
 
 

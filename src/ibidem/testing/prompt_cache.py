@@ -1,10 +1,10 @@
-"""A provider's prompt cache, played honestly enough to count money with.
+"""A simulated prompt cache, exact enough to compute costs.
 
-A request is a row of units: tools, system, then blocks or messages, as they were sent. Units that stand at the
-beginning of an earlier request of the same key and model, unchanged, are read; the rest is paid in full. Where a
-provider wants marks, only what a mark covers is kept or found, for as long as the mark says, and a mark looks back over
-a limited number of units. What is read is kept for as long again as was paid for when it was written: a mark that asks
-for more does not change that. Sizes are in the tokens of `ibidem.tokens`.
+A request is a list of units: tools, system, then blocks or messages, as sent. Units that start an earlier request with
+the same key and model, unchanged, are read from the cache. The rest costs the full price. If a provider needs cache
+breakpoints, only a prefix up to one is stored or found, for its TTL, and each breakpoint finds entries within a limited
+number of units before it. A read renews an entry with the TTL that was paid for at its write; a breakpoint with a
+longer TTL does not change that. Sizes are in the tokens of `ibidem.tokens`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from ..tokens import counter
 from .answers import AnswerPart, Thought
 
 SEALED_FIELDS = ("signature", "encrypted_content")
-"""Fields that only the provider reads."""
+"""Fields that only the provider can read."""
 
 UNIT_TOKENS = 4
-"""Tokens that a unit takes beside its texts."""
+"""Tokens of a unit in addition to its texts."""
 
 
 class Unit(NamedTuple):
-    """The smallest thing that is compared."""
+    """The smallest part of a request that is compared."""
 
     value: Any
-    """As sent, without its mark."""
+    """The value as sent, without its breakpoint."""
     mark: float | None = None
-    """Seconds for which everything up to here is kept; None where no mark stands."""
+    """TTL in seconds of a breakpoint here; None without a breakpoint."""
 
 
 class CachedPrefix(NamedTuple):
+    """An entry of the cache."""
+
     until: float
     lifetime: float
 
 
 class PromptCache:
-    """What one provider remembers. Keys never see each other's."""
+    """The prompt cache of one provider. Entries of one key are invisible to all others."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, CachedPrefix] = {}
@@ -54,7 +56,8 @@ class PromptCache:
     def ask(
         self, caching: Caching, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True, tells: bool = True
     ) -> Usage:
-        """The usage of such a request. It is remembered if it `keeps`; unless it `tells`, what is written is fresh."""
+        """Return the usage of a request. It is cached if `keeps`. Unless `tells`, cache writes are reported as
+        uncached."""
         names = [_name(json.dumps(unit.value, sort_keys=True)) for unit in units]
         prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(key)))[1:]
         ends = list(accumulate(self._size(name, unit.value) for name, unit in zip(names, units, strict=True)))
@@ -65,7 +68,7 @@ class PromptCache:
         return _split(ends, found, marks if tells else {}, caching)
 
     def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
-        """The usage of a request together with what its answer takes."""
+        """Return the usage of a request with the tokens of its response."""
         sizes = [(part, sum(map(counter(), _texts(part)))) for part in parts]
         reasoning = sum(size for part, size in sizes if isinstance(part, Thought))
         return replace(usage, output=sum(size for _, size in sizes), reasoning=reasoning)
@@ -73,7 +76,7 @@ class PromptCache:
     def _found(
         self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], caching: Caching, now: float
     ) -> int:
-        """The number of units that are read."""
+        """Return the number of units that are read from the cache."""
         for mark in sorted(marks, reverse=True):
             first = max(mark - caching.look_back, 0) if caching.look_back is not None else mark
             for place in range(mark, first - 1, -1):
@@ -91,7 +94,7 @@ class PromptCache:
         read = self._kept[prefixes[found - 1]].lifetime if found else 0.0
         wanted = {**({found - 1: read} if found else {}), **marks}
         for place, lifetime in wanted.items():
-            if place < found:  # being read is being used, and was paid for already
+            if place < found:  # a read renews the entry, with the TTL paid before
                 lifetime = self._kept[prefixes[place]].lifetime if self._alive(prefixes[place], now) else read
             if ends[place] >= caching.minimum:
                 self._kept[prefixes[place]] = CachedPrefix(now + lifetime, lifetime)
@@ -108,7 +111,7 @@ def _name(*texts: str | bytes) -> bytes:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """What a model reads of a value."""
+    """Yield the texts of a value that a model reads."""
     if isinstance(value, dict):
         value = [each for key, each in value.items() if key not in SEALED_FIELDS]
     if isinstance(value, str | int | float):
@@ -119,7 +122,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _sealed_tokens(value: Any) -> int:
-    """Tokens of thinking whose text is empty: its seal grows with it."""
+    """Return the tokens of thinking with an empty text. Its signature grows with it."""
     if isinstance(value, list):
         return sum(map(_sealed_tokens, value))
     if not isinstance(value, dict) or any(_texts(value.get("thinking"))):
@@ -129,14 +132,15 @@ def _sealed_tokens(value: Any) -> int:
 
 
 def _marks(units: Sequence[Unit], caching: Caching) -> dict[int, float]:
-    """Places where a beginning is kept, and for how long. An automatic cache keeps every one."""
+    """Return positions where a prefix is cached, with the TTL. An automatic cache stores every prefix."""
     if caching.marks:
         return {place: unit.mark for place, unit in enumerate(units) if unit.mark is not None}
     return {place: unit.mark or caching.lifetime for place, unit in enumerate(units)}
 
 
 def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching) -> Usage:
-    """What is not read is written up to the last mark, each piece for as long as the mark after it says."""
+    """Return the usage. Tokens after the read prefix are written up to the last breakpoint, each range with the TTL of
+    the breakpoint after it."""
     total = ends[-1] if ends else 0
     read = ends[found - 1] if found else 0
     read -= read % caching.step

@@ -1,7 +1,7 @@
-"""Histories that read like a script.
+"""Scripted histories.
 
-A line is `s:` system, `u:` user, `a:` assistant (`a?thinking:text>1,2` thinks, says and makes calls 1 and 2; each part
-may be left out), `r1:` the result of call 1. Results that follow each other answer one batch.
+A line is `s:` system, `u:` user, `a:` assistant (`a?thinking:text>1,2` has thinking, a text, and calls 1 and 2; each
+part is optional), `r1:` the result of call 1. Consecutive results answer one batch of calls.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ _RESULT = re.compile(r"r(?P<id>[\w.-]+):(?P<text>.*)", re.DOTALL)
 
 @dataclass
 class Turn:
-    """What one side does before the other is heard."""
+    """What one side sends before the other side's turn."""
 
     role: str
     says: str | None = None
     thinks: str | None = None
     calls: list[str] = field(default_factory=list)
     results: list[tuple[str, Any]] = field(default_factory=list)
-    """Call id and text; or, instead of a text, a list of texts and of None for an image."""
+    """Call id and text; or, instead of a text, a list of texts, with None for an image."""
 
 
 def conv(*lines: str, format: str = "anthropic", calls: Mapping[str, tuple[str, dict[str, Any]]] | None = None) -> Any:
-    """A request body from a script. `calls` gives a call its tool and arguments; else it is a Read of `file<id>`."""
+    """Build a request body from a script. `calls` sets the tool and arguments of a call; the default is a Read of
+    `file<id>`."""
     turns: list[Turn] = []
     for line in lines:
         if (result := _RESULT.fullmatch(line)) is not None:
@@ -47,7 +48,7 @@ def conv(*lines: str, format: str = "anthropic", calls: Mapping[str, tuple[str, 
 
 
 def build(turns: Sequence[Turn], format: str, calls: Mapping[str, tuple[str, dict[str, Any]]] | None = None) -> Any:
-    """A request body of that format."""
+    """Build a request body in a format."""
     return _BUILDERS[format](turns, calls or {})
 
 
@@ -79,7 +80,7 @@ def _anthropic(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, A
 
 
 def _blocks(text: Any) -> Any:
-    """The content of a result: a string, or blocks of text and image."""
+    """Return the content of a result: a string, or blocks of text and image."""
     if isinstance(text, str):
         return text
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aW1hZ2U="}}

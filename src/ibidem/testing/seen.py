@@ -1,4 +1,4 @@
-"""What a scripted provider saw."""
+"""The requests that a mock provider received."""
 
 from __future__ import annotations
 
@@ -14,45 +14,46 @@ from typing import Any
 from .answers import Header
 
 PATIENCE_SECONDS = 30.0
-"""Seconds that a test waits for what must come; on a busy machine it may take a while."""
+"""Maximum seconds that a test waits. Events may be slow on a busy machine."""
 
 
 @dataclass(eq=False)
 class Seen:
-    """One request. What becomes of it is written down while it happens."""
+    """One request. Its fields change while the response is sent."""
 
     method: str
     target: str
-    """Path and query, as they came."""
+    """Path and query, as received."""
     headers: list[Header]
-    """In the order and case they came."""
+    """Headers in the order and case received."""
     body: bytes
-    """As it came, compressed or not."""
+    """The body as received, compressed or not."""
     at: float
-    """When its head came, in the seconds of the upstream's clock."""
+    """When its head arrived, in seconds of the upstream's clock."""
     connection: int
-    """Number of the connection that it came over, from 1."""
+    """Number of its connection, from 1."""
     whole: bool = True
-    """Whether all of its body came."""
+    """True if its whole body arrived."""
     answered: bool = False
-    """All of the answer was handed over."""
+    """True if the whole response was sent."""
     gone: bool = False
-    """The client went away before that."""
+    """True if the client disconnected before that."""
     gone_at: float | None = None
     sent: list[bytes] = field(default_factory=list, repr=False)
-    """The answer, piece by piece as it was handed over: head and body, with the lengths of chunks."""
+    """The response in pieces as sent: head and body, with the lengths of chunks."""
 
     @property
     def path(self) -> str:
+        """Path without the query."""
         return self.target.partition("?")[0]
 
     def header(self, name: str) -> str | None:
-        """The first of that name, in any case."""
+        """Return the first header with this name, in any case."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     @property
     def text(self) -> bytes:
-        """The body, unpacked."""
+        """The decompressed body."""
         unpack = _UNPACK.get((self.header("content-encoding") or "identity").lower())
         if unpack is None:
             raise ValueError(f"no way to unpack {self.header('content-encoding')}")
@@ -60,11 +61,12 @@ class Seen:
 
     @property
     def json(self) -> Any:
+        """The body as a value."""
         return json.loads(self.text)
 
     @property
     def answer(self) -> bytes:
-        """Every byte that went back."""
+        """All bytes of the response."""
         return b"".join(self.sent)
 
 
@@ -86,7 +88,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 class SeenLog:
-    """Requests in the order in which they came; may be read from any thread."""
+    """Requests in the order of arrival. Can be read from any thread."""
 
     def __init__(self) -> None:
         self._seen: list[Seen] = []

@@ -1,12 +1,12 @@
-"""A provider that signs thinking against all that was sent before it, and refuses what differs from that later.
+"""A provider that signs thinking for the request before it, and rejects later requests with another history.
 
 >>> with Upstream(Signing(lambda _: Thinks("hm", Calls(("Read", {"file_path": "a.py"}))))) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
-Newer models of Anthropic do that. Cache marks are no part of the comparison, and thinking may be missing from the start
-of the conversation on, without a gap. A request may ask to have thinking that does not fit dropped instead
-(`thinking.block_binding`), with the beta header for that. A compaction block is a new beginning: the provider does not
-look at messages before it.
+Newer models of Anthropic do this. Cache breakpoints are not compared. Thinking may be missing from the start of the
+conversation on, without a gap. A request may ask to have thinking that does not fit dropped instead
+(`thinking.block_binding`), with the beta header for that. A compaction block starts a new history: the provider ignores
+messages before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REFUSAL = "thinking blocks were made for another beginning of this conversation"
 
 
 class Signing:
-    """A script around another one. `refused` counts what did not fit."""
+    """A script around another one. `refused` counts rejected requests."""
 
     def __init__(self, script: Callable[[Seen], Answer]) -> None:
         self._script = script
@@ -43,7 +43,7 @@ class Signing:
             return Fails(400, message=REFUSAL)
         answer = self._script(seen)
         managed = answer.context_management
-        compacts = managed is not None and bool(managed.summary)  # the block then comes first, before the thinking
+        compacts = managed is not None and bool(managed.summary)  # the block is then first, before the thinking
         signature = signature_of({**body, "messages": []} if compacts else body)
         signed = [part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts]
         return replace(answer, parts=tuple(signed))
@@ -53,14 +53,14 @@ BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
 def drops_mismatches(body: Mapping[str, Any]) -> bool:
-    """Whether a request asks to have thinking dropped that does not fit."""
+    """Return True if a request asks to drop thinking that does not fit."""
     thinking = body.get("thinking")
     binding = thinking.get("block_binding") if isinstance(thinking, dict) else None
     return isinstance(binding, dict) and binding.get("prefix_mismatch_behavior") == "drop_block"
 
 
 def without_mismatches(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The request without thinking up to the last block that does not fit."""
+    """Return the request without thinking up to the last block that does not fit."""
     messages = list(body["messages"])
     for place in range(len(messages) - 1, -1, -1):
         if not fits({**body, "messages": messages[: place + 1]}) and fits({**body, "messages": messages[:place]}):
@@ -70,12 +70,13 @@ def without_mismatches(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signature_of(body: Mapping[str, Any]) -> str:
-    """How the answer to a request is signed: a digest of all but thinking, and one of each block of that."""
+    """Return the signature for the response to a request: a digest of everything except thinking, and one per thinking
+    block."""
     return _signature(body, body["messages"])
 
 
 def fits(body: Mapping[str, Any]) -> bool:
-    """Whether all thinking in a request still stands behind what it was signed against."""
+    """Return True if the history before each thinking block is the one that it was signed for."""
     messages = body["messages"]
     return all(
         _same(str(block.get("signature")), _signature(body, messages[:place]))
@@ -86,7 +87,7 @@ def fits(body: Mapping[str, Any]) -> bool:
 
 
 def _same(then: str, now: str) -> bool:
-    """Whether what stands before thinking is what stood there, but for a run of thinking from the start on."""
+    """Return True if a history matches a signature. Thinking at its start may be missing, without a gap."""
     (digest, *thoughts), (expected, *left) = then.split("."), now.split(".")
     return digest == expected and thoughts[len(thoughts) - len(left) :] == left and len(left) <= len(thoughts)
 
@@ -113,7 +114,8 @@ def _without(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The message with its text as a string, if it has one block: clients write the same text in both ways."""
+    """Return the message with its text as a string, if it has one text block. Clients send the same text in both
+    forms."""
     match message:
         case {"content": [{"type": "text", "text": str() as text, **others}]} if not others:
             return {**message, "content": text}

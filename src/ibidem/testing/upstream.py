@@ -1,11 +1,11 @@
-"""A provider on loopback that says what a script tells it to, in the provider's own format, and remembers what it saw.
+"""A mock provider on loopback that sends scripted responses in a provider's format and records the requests.
 
 >>> with Upstream([Calls(("Read", {"file_path": "a.py"})), Fails(429, retry_after=7)]) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
-Which provider it is, the path of a request decides; a path that is no provider's is answered with what was seen of the
-request. A script is a row of answers, used up one by one by whoever asks, or a function of the request, which serves
-any number of conversations at once. It runs in a thread of its own and needs no package.
+The path of a request selects the provider. For an unknown path, the response describes the request. A script is a list
+of responses for all requests in order, or a function of the request, which can serve any number of conversations at
+once. The server runs in a separate thread and needs no other package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ KEYS = ("x-api-key", "authorization", "x-goog-api-key")
 
 
 class Upstream:
-    """`seen` is what came in. `clock` may be set by a test: it decides what the prompt cache still knows."""
+    """A mock provider. `seen` has its requests. A test may set `clock`, which decides when prompt cache entries
+    expire."""
 
     def __init__(
         self,
@@ -44,15 +45,15 @@ class Upstream:
         strict: bool = False,
         cache: PromptCache | None = None,
     ) -> None:
-        """`cache` is one that goes on after another upstream has stopped."""
+        """Create a provider. `cache` is a prompt cache that another one used before."""
         self.clock = clock
         self.shared = shared
-        """One prompt cache for all keys, rather than one for each."""
+        """True for one prompt cache for all keys; False for one per key."""
         self.strict = strict
-        """Whether requests that a provider would refuse are refused."""
+        """True to reject invalid requests, as a real provider does."""
         self.url = ""
         self.messages: list[bytes] = []
-        """What came over WebSockets."""
+        """Messages received over WebSockets."""
         self._script = script if callable(script) else _in_turn(script)
         self._errors: list[Exception] = []
         self._log = SeenLog()
@@ -61,7 +62,7 @@ class Upstream:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="upstream", daemon=True)
 
-    # ── from any thread ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called from any thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Upstream:
         self._thread.start()
@@ -77,10 +78,11 @@ class Upstream:
 
     @property
     def seen(self) -> list[Seen]:
+        """Requests so far, in order."""
         return self._log()
 
     def wait_for(self, requests: int, patience: float = PATIENCE_SECONDS) -> list[Seen]:
-        """What was seen, once it is at least so many requests."""
+        """Wait until at least `requests` requests arrived, and return them."""
         return self.wait_until(lambda seen: len(seen) >= requests, patience, f"request {requests}")
 
     def wait_until(
@@ -89,14 +91,15 @@ class Upstream:
         patience: float = PATIENCE_SECONDS,
         what: str = "what the test waits for",
     ) -> list[Seen]:
+        """Wait until `condition` holds for the requests, and return them. Raises TimeoutError that names `what`."""
         return self._log.wait(condition, patience, what)
 
     def forget(self) -> None:
-        """Starts over with an empty `seen` and an empty prompt cache."""
+        """Start over with an empty `seen` and an empty prompt cache."""
         self._log.clear()
         self._cache = PromptCache()
 
-    # ── in its own thread ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── called in the server thread ────────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -119,16 +122,16 @@ class Upstream:
                 group.create_task(self._converse(pipe, self._numbers["connection"]))
 
     async def _converse(self, pipe: wire.Pipe, connection: int) -> None:
-        """Request after request, as long as the client stays and wants to."""
+        """Serve requests until the client disconnects."""
         try:
             while await self._exchange(pipe, connection):
                 pass
         except wire.PeerGone:
             pass
-        except asyncio.CancelledError:  # the test is over
+        except asyncio.CancelledError:  # the test has ended
             pipe.transport.abort()
             raise
-        except Exception as error:  # a mistake of ours must fail the test, not hang it
+        except Exception as error:  # an error of the mock provider must fail the test
             self._errors.append(error)
         finally:
             pipe.close()
@@ -165,7 +168,8 @@ class Upstream:
         return await self._deliver(pipe, seen, answer, own, chunks, streams=kind != JSON)
 
     async def _websocket(self, pipe: wire.Pipe, seen: Seen) -> bool:
-        """Says everything back at a path that begins with /ws; at any other it is not spoken, as clients understand."""
+        """Echo messages at a path that starts with /ws. At other paths, reject the upgrade so that clients fall back to
+        HTTP."""
         if not seen.path.startswith("/ws"):
             await self._send(pipe, seen, wire.head(426, [("content-length", "0")]))
             return True
@@ -174,7 +178,7 @@ class Upstream:
         return False
 
     async def _echo(self, pipe: wire.Pipe, seen: Seen) -> bool:
-        """What was seen of a request that is for no provider."""
+        """Respond with a description of a request to an unknown path."""
         said = {"method": seen.method, "target": seen.target, "headers": seen.headers, "body": len(seen.body)}
         body = json.dumps(said).encode()
         headers = [("content-type", JSON), ("content-length", str(len(body)))]
@@ -182,12 +186,12 @@ class Upstream:
         return True
 
     def _speech(self, found: UpstreamRoute, seen: Seen, number: int) -> tuple[Answer, list[bytes], str]:
-        """The answer, its chunks, and their type."""
+        """Return the response, its chunks, and their content type."""
         dialect = found.dialect
         try:
             body = seen.json
             if not isinstance(body, dict):
-                raise ValueError("the body is no object")
+                raise ValueError("the body is not an object")
         except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
             return self._failure(dialect, Fails(400, message=f"cannot read the request: {error}"))
         if refused := dialect.refusal(body) or (self.strict and _refused(body, dialect)):
@@ -232,7 +236,7 @@ class Upstream:
     async def _deliver(
         self, pipe: wire.Pipe, seen: Seen, answer: Answer, own: tuple[Header, ...], chunks: list[bytes], streams: bool
     ) -> bool:
-        """Whether the connection can go on."""
+        """Send a response. Return True if the connection stays open."""
         await pipe.pause(answer.wait)
         if answer.raw is not None:
             await self._send(pipe, seen, answer.raw)
@@ -273,7 +277,7 @@ def _in_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
 
 
 def by_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
-    """A script for any number of conversations: each request gets the answer with the number of its model turns."""
+    """Return a script for any number of conversations. The number of model turns in a request selects its response."""
     known = tuple(answers)
 
     def answer(seen: Seen) -> Answer:
@@ -284,7 +288,7 @@ def by_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
 
 
 def _turns(body: dict[str, Any]) -> int:
-    """How often the model was heard: runs of its messages."""
+    """Count the model's turns: ranges of consecutive messages of the model."""
     keys = ("messages", "input", "contents")
     history: list[Any] = next((body[key] for key in keys if isinstance(body.get(key), list)), [])
     theirs = [item.get("role") in ("assistant", "model") or item.get("type") in _THEIRS for item in history]
@@ -305,7 +309,7 @@ def _refused(body: Any, dialect: UpstreamDialect) -> str:
 
 
 def _writes_cost(model: str, dialect: UpstreamDialect) -> bool:
-    """Whether the provider charges, and so tells, what is written to its cache."""
+    """Return True if the provider charges for cache writes, and so reports them."""
     rates = Prices().of(model, dialect.format).tiers[0][1]
     return rates.write > rates.fresh
 
@@ -315,7 +319,7 @@ def _json(value: Any) -> bytes:
 
 
 def _with_pings(events: Iterator[bytes], ping: bytes, times: int) -> Iterator[bytes]:
-    """One after each event, until there were enough."""
+    """Yield one ping after each event, up to `times`."""
     for data in events:
         yield data
         if times > 0:
@@ -325,14 +329,14 @@ def _with_pings(events: Iterator[bytes], ping: bytes, times: int) -> Iterator[by
 
 
 def _packed(chunks: list[bytes]) -> list[bytes]:
-    """Each chunk can be unpacked when it comes."""
+    """Compress chunks so that each can be decompressed on arrival."""
     packer = zlib.compressobj(wbits=31)
     packed = [packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) for data in chunks]
     return [*packed[:-1], packed[-1] + packer.flush()]
 
 
 def _half(chunks: list[bytes]) -> list[bytes]:
-    """So many bytes that the last chunk is cut in the middle."""
+    """Return the first half of the bytes, so that the last chunk is cut."""
     left = sum(map(len, chunks)) // 2
     kept = []
     for data in chunks:

@@ -1,7 +1,7 @@
-"""HTTP/1.1 by hand, as far as a scripted provider needs it.
+"""HTTP/1.1 without a library, for the mock provider.
 
-A server library would tidy what it sends: order and case of headers, lengths that do not fit, answers that stop in
-the middle. Here every byte that goes out was chosen.
+A server library would normalize its output: order and case of headers, wrong lengths, responses that stop in the
+middle. Here the script controls every byte.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 
 
 class PeerGone(Exception):
-    """The other side went away."""
+    """The other side closed the connection."""
 
 
 class Pipe(asyncio.Protocol):
-    """One connection: reads what has come, writes, and knows at once when the other side is gone."""
+    """One connection. It reads, writes, and notices immediately when the other side disconnects."""
 
     def __init__(self, opened: asyncio.Queue[Pipe]) -> None:
         self._opened = opened
@@ -69,6 +69,7 @@ class Pipe(asyncio.Protocol):
         await self._arrived.wait()
 
     async def until(self, end: bytes) -> bytes:
+        """Read up to and including `end`. Raises if the head is too long or the peer disconnects."""
         start = 0
         while (found := self._buffer.find(end, start)) < 0:
             if len(self._buffer) > HEAD_LIMIT:
@@ -78,12 +79,13 @@ class Pipe(asyncio.Protocol):
         return self.take(found + len(end))
 
     async def exactly(self, size: int) -> bytes:
+        """Read this number of bytes."""
         while len(self._buffer) < size:
             await self._more()
         return self.take(size)
 
     def take(self, size: int | None = None) -> bytes:
-        """So many of the bytes that have come, or all of them."""
+        """Return up to `size` buffered bytes, or all of them."""
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
         return taken
@@ -95,7 +97,7 @@ class Pipe(asyncio.Protocol):
         await self._writable.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Lets time pass; ends early when the other side goes."""
+        """Wait, and raise `PeerDisconnected` early if the other side disconnects."""
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.gone.wait(), seconds)
@@ -105,7 +107,7 @@ class Pipe(asyncio.Protocol):
             raise PeerGone
 
     async def flushed(self) -> None:
-        """Until the system has taken all that was written."""
+        """Wait until the system has accepted all written bytes."""
         self.transport.set_write_buffer_limits(0)
         await self._writable.wait()
 
@@ -113,7 +115,7 @@ class Pipe(asyncio.Protocol):
         self.transport.close()
 
     def reset(self) -> None:
-        """The other side gets an error, not an end."""
+        """Reset the connection, so that the other side gets an error instead of an end."""
         sock = self.transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
@@ -121,7 +123,7 @@ class Pipe(asyncio.Protocol):
 
 
 def parse_head(head: bytes) -> tuple[str, str, list[Header]]:
-    """Method, target, and headers in their order and case."""
+    """Return method, target, and headers with their order and case."""
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, _ = first.split(" ", 2)
     headers = []
@@ -132,14 +134,14 @@ def parse_head(head: bytes) -> tuple[str, str, list[Header]]:
 
 
 async def read_body(pipe: Pipe, headers: dict[str, str], body: bytearray) -> None:
-    """Puts what comes into `body`, so that what came before a client went away is known."""
+    """Read a body into `body`, which has the received part if the client disconnects."""
     if headers.get("expect", "").lower() == "100-continue":
         await pipe.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if "chunked" in headers.get("transfer-encoding", "").lower():
         while size := int((await pipe.until(b"\r\n")).split(b";")[0], 16):
             body += await pipe.exactly(size)
             await pipe.exactly(2)
-        while await pipe.until(b"\r\n") != b"\r\n":  # what is trailing after the last chunk
+        while await pipe.until(b"\r\n") != b"\r\n":  # trailers after the last chunk
             pass
         return
     left = int(headers.get("content-length", 0))
@@ -151,12 +153,14 @@ async def read_body(pipe: Pipe, headers: dict[str, str], body: bytearray) -> Non
 
 
 def head(status: int, headers: list[Header]) -> bytes:
+    """Return the head of a response."""
     reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
     lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:
+    """Return a chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -166,13 +170,14 @@ CLOSE, PING, PONG = 8, 9, 10
 
 
 def handshake(key: str) -> bytes:
+    """Return the response that accepts a WebSocket."""
     digest = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
     accept = base64.b64encode(digest).decode()
     return head(101, [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)])
 
 
 async def echo(pipe: Pipe, messages: list[bytes]) -> None:
-    """Sends every frame back as it came, until the other side closes; pings are answered."""
+    """Send every frame back until the other side closes. Answers pings."""
     while True:
         first, second = await pipe.exactly(2)
         size = second & 127

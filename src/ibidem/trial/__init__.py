@@ -1,14 +1,15 @@
-"""Does an agent do the same with rewritten requests? A live model is asked, and the noise is measured beside it.
+"""Test with a live model whether an agent acts the same if its requests are rewritten.
 
-A decision point is a recorded request and what the agent did next. The model is asked for its next action on the
-original request (A) and on the rewritten one (B), several times each. Answers are put into classes without a judge;
-what differs between A and B is told beside what differs between A and A.
+A decision point is a recorded request and the agent's next action. The model generates its next action for the
+original request (A) and for the rewritten one (B), several times each. Samples are classified without a judge. The
+difference between A and B is compared with the difference between A and A, which is noise.
 
-`outcomes` has the values that all the others speak of. `points` picks decision points from recordings, `replayed` is
-what a profile makes of their requests, `actions` puts answers into classes and `files` knows what a history shows.
-`bodies` and `providers` say what is sent, `order` when, and what that costs at worst; `planning` puts these together.
-`ask` is the only module that talks to a provider, `driver` tells it what to ask, `ledger` writes down what came back.
-`stats` tests and estimates, `verdict` says it in words.
-
-`probes` asks behind the same requests for text that references stand for, and `probed` tells how often that is right.
+- `outcomes`: values that the other modules share.
+- `decision_points`: selection of points from recordings. `rewritten_histories`: their requests with a profile applied.
+- `actions`: classes of samples. `file_views`: the lines of each file that a history shows.
+- `request_builder`, `providers`: the content of requests. `schedule`: the order of calls and their maximum cost.
+- `planning`: the plan of a trial.
+- `client`: the only module that connects to a provider. `trial_runner`: the calls of a trial. `run_log`: its file.
+- `trial_statistics`: tests and estimates. `verdict`: the result as text.
+- `probes`: questions about text behind references. `probe_results`: how often their answers are right.
 """

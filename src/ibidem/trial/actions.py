@@ -1,7 +1,7 @@
-"""What an answer does, as a class that can be compared; and whether it reads again, or edits what it was not shown.
+"""Classify the model's next action, and detect re-reads and edits of text that the request does not show.
 
-A class is a tool and its main argument. Nobody judges: two answers are of one class or they are not. Of the argument
-only a digest is kept, so that a file of classes holds no text of anybody's.
+The class of an action is its tool and main argument. Two actions are equal or not, so no judge is needed. Only a
+digest of the argument is stored, so a file of classes contains no text of the user.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .files import ShownFiles, named_files, same_file, text_edits
 from .outcomes import Sample
 
 SAYS = "says"
-"""The class of an answer without a call."""
+"""Class of a response without a call."""
 JOINED = " + "
-"""Between the calls of one answer."""
+"""Separator between the calls of one response."""
 SHELL_KEYS = ("command", "cmd")
 INNER_SHELLS = frozenset(("bash", "sh", "zsh"))
 MAX_TOOL_NAME = 48
 DIGEST_DIGITS = 10
 MAX_COMMAND = 4096
-"""Characters of a command that are looked at."""
+"""Maximum number of characters of a command that are parsed."""
 MAX_WORDS = 2000
-"""Words of an edit that are compared: how long that takes grows with their square."""
+"""Maximum number of words of an edit that are compared. The time is quadratic in it."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:/-]+")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=\S*")
@@ -41,12 +41,13 @@ _PATH = re.compile(r"[^\s-]\S*(?:/\S*|\.\w{1,8})")
 
 
 def digest(*texts: str) -> str:
+    """Return a short digest that identifies these texts."""
     whole = "\0".join(texts).encode("utf-8", "surrogatepass")
     return sha256(whole).hexdigest()[:DIGEST_DIGITS]
 
 
 def action_of(calls: Iterable[ToolCall]) -> str:
-    """The class of an answer: its calls as a set, in one line."""
+    """Return the class of a response: its calls as a sorted set, in one line."""
     return JOINED.join(sorted({_class(call) for call in calls})) or SAYS
 
 
@@ -57,7 +58,7 @@ def _class(call: ToolCall) -> str:
 
 
 def main_argument(call: ToolCall) -> str:
-    """What tells two calls of a tool apart: a file, a pattern; of a command its program and first path."""
+    """Return the argument that identifies a call: a file, a pattern, or a command's program and first path."""
     if files := named_files(call):
         return " ".join(sorted(files))
     given = decoded(call)
@@ -73,7 +74,7 @@ def main_argument(call: ToolCall) -> str:
 
 
 def command_class(command: Any) -> str:
-    """A shell command by its program and the first path that it names."""
+    """Return the program of a shell command and the first path in its arguments."""
     words = [str(word) for word in command] if isinstance(command, list) else _words(str(command))
     if len(words) > 2 and PurePosixPath(words[0]).name in INNER_SHELLS and words[1] in ("-c", "-lc"):
         words = _words(words[2])
@@ -86,7 +87,7 @@ def command_class(command: Any) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """Of the first line that says something; what is quoted wrongly is split at blanks."""
+    """Split the first line of a command that is not empty or a comment. With invalid quoting, split at blanks."""
     line = next((line for line in command[:MAX_COMMAND].split("\n") if line.strip() and line.strip()[0] != "#"), "")
     try:
         return shlex.split(line)
@@ -95,7 +96,7 @@ def _words(command: str) -> list[str]:
 
 
 def _without_preamble(words: list[str]) -> list[str]:
-    """What follows `cd FOLDER &&` and variables that are set for a command."""
+    """Return a command without a leading `cd FOLDER &&`, variable assignments, `sudo`, `time` and `env`."""
     while words:
         if words[0] == "cd" and "&&" in words:
             words = words[words.index("&&") + 1 :]
@@ -107,33 +108,36 @@ def _without_preamble(words: list[str]) -> list[str]:
 
 
 def looks_again(calls: Iterable[ToolCall], shown: ShownFiles) -> bool:
-    """Whether one of these reads lines that stand in the history, of a file that was not changed since."""
+    """Return whether a call reads lines of an unchanged file that are visible in the history."""
     return any(shown.stands(touch) for call in calls for touch in touches(call))
 
 
 def broken_edit(calls: Iterable[ToolCall], shown: ShownFiles) -> bool | None:
-    """Whether one of these replaces a text that the history does not show of its file; None if none replaces any."""
+    """Return whether a call replaces a text that the history does not show, or None if no call replaces text."""
     edits = [edit for call in calls for edit in text_edits(call) if edit.old]
     return any(not shown.shows(edit) for edit in edits) if edits else None
 
 
 class RecordedAction(NamedTuple):
-    """What the agent did when it was recorded, as far as an answer is held against it beside its class."""
+    """Files and edited text of the agent's recorded action, for comparison with samples."""
 
     files: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
-    """Words of what its edits put in."""
+    """Words of the new text of its edits."""
 
     @classmethod
     def of(cls, calls: Sequence[ToolCall]) -> RecordedAction:
+        """Return the recorded action with these calls."""
         return cls(tuple({path: None for call in calls for path in named_files(call)}), _written(calls))
 
     def same_file(self, calls: Iterable[ToolCall]) -> bool | None:
+        """Return whether a call uses a file of the recorded action, or None if that has no file."""
         if not self.files:
             return None
         return any(same_file(path, known) for call in calls for path in named_files(call) for known in self.files)
 
     def likeness(self, calls: Sequence[ToolCall]) -> float | None:
+        """Return the similarity of the edited text to the recorded one, from 0 to 1, or None without a recorded one."""
         if not self.written:
             return None
         return round(SequenceMatcher(None, self.written, _written(calls), autojunk=False).ratio(), 3)
@@ -150,7 +154,7 @@ NOTHING_RECORDED = RecordedAction()
 def sample_of(
     calls: Sequence[ToolCall], shown: ShownFiles, output_tokens: int, recorded: RecordedAction = NOTHING_RECORDED
 ) -> Sample:
-    """One answer. Both arms are held against the history as it was before anything was left out of it."""
+    """Classify one response. Both variants are compared with the original history."""
     return Sample(
         action_of(calls),
         looks_again(calls, shown),

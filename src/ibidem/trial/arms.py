@@ -1,19 +1,19 @@
-"""What a coin per conversation shows (`--trial`): each side as ratios, and how they differ, with 95 % intervals.
+"""Compare randomly assigned conversations (`ibidem gain --trial`): ratios of both variants, and their differences.
 
-A ratio is a sum over a sum: requests over turns, dollars over requests. What varies by chance is the conversation, not
-the request, so the error of a ratio is that of leaving out one conversation at a time (the jackknife), and the interval
-of a difference is Student's t with Welch's degrees of freedom. Counts that are rare are compared as differences, sizes
-as quotients: the error of a quotient is taken of its logarithm, since sizes of conversations have long tails.
+A ratio is a sum divided by a sum: requests per turn, dollars per request. Conversations vary by chance, not requests.
+So the error of a ratio is the jackknife over conversations, and the interval of a difference is Student's t with
+Welch's degrees of freedom. Rare counts are compared as differences, sizes as quotients. The error of a quotient is
+computed for its logarithm, because sizes of conversations have long tails.
 
-Work changes over time, and so may the share of the coin: then one side would have more of the earlier work. So sides
-are compared among conversations that began at the same share, and what these comparisons say is averaged, each with
-the weight of its pairs (the harmonic mean of its sides).
+Work changes over time, and the user may change the share of rewritten conversations. Then one variant would have more
+of the earlier work. So variants are compared within conversations that started at the same share. The results are
+averaged, weighted by their effective pairs (the harmonic mean of both numbers of conversations).
 
-Each difference has two intervals. One is for a single look, at a number of conversations that was chosen beforehand.
-The other is wider and holds at all looks together, however often and whenever one looks: what is concluded is from it.
+Each difference has two 95 % intervals. One is for a single check, at a number of conversations that was fixed in
+advance. The second one is wider and holds for any number of checks at any time. All conclusions use the wider one.
 
-A conversation counts on the side that it began on, whatever became of its requests. One that somebody switched off is
-left out on either side.
+A conversation belongs to its first variant, whatever happens later. Conversations that were paused by the user are
+excluded in both variants.
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ from .estimates import COVERED, FEW
 from .quantiles import ever_quantile, t_quantile
 
 LEAST_UNITS = 10
-"""Conversations of each side, begun at the same share, below which they are not compared: an interval of fewer says
-more than it knows."""
+"""Minimum conversations per variant and share for a comparison. With fewer, the coverage of intervals is too small."""
 WORTH_EXCLUDING = 5.0
-"""Extra reads per 100 requests: about half of what is usually saved."""
+"""Extra reads per 100 requests that use up about half of the usual savings."""
 MOST_TIMES = 1e6
-"""As many conversations as so far, times this, are not waited for."""
-ALIKE = "conversations are too few, or too much alike"
+"""Largest multiple of the current number of conversations that is reported as missing."""
+ALIKE = "too few conversations, or no variation between them"
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One of the figures that are compared."""
+    """A ratio that is compared between variants."""
 
     key: str
     words: str
     above: str
     below: str
-    """Fields of a unit that are added up; the first over the second."""
+    """Names of the fields that are summed up for the numerator and the denominator."""
     times: float = 1.0
     relative: bool = True
-    """Told as a quotient; otherwise as a difference."""
+    """The ratios are compared as a quotient; if not, as a difference."""
 
 
 REREADS = Ratio("rereads_per_100_requests", "files read again per 100 requests", "rereads", "requests", 100, False)
@@ -68,7 +67,7 @@ Variances: TypeAlias = tuple[tuple[float, int], ...]
 
 
 class ShareSides(NamedTuple):
-    """Conversations that began while the coin had this share."""
+    """Conversations that started while this share of conversations was rewritten."""
 
     share: float
     measured: tuple[TrialUnit, ...]
@@ -76,110 +75,122 @@ class ShareSides(NamedTuple):
 
     @property
     def conversations(self) -> int:
+        """Number of conversations in both variants."""
         return len(self.measured) + len(self.rewritten)
 
     @property
     def enough(self) -> bool:
+        """Whether both variants have enough conversations for a comparison."""
         return min(len(self.measured), len(self.rewritten)) >= LEAST_UNITS
 
     @property
     def pairs(self) -> float:
-        """As many of each side would tell as much, if both were equally many."""
+        """Number of conversations per variant that has the same information if both numbers are equal."""
         return 2 * len(self.measured) * len(self.rewritten) / self.conversations
 
 
 class Spread(NamedTuple):
-    """How far off a difference may be, in its own unit or as a logarithm."""
+    """Error of a difference, in its own unit or as a logarithm."""
 
     error: float
-    """Its standard error."""
+    """Standard error."""
     freedom: float
     pairs: float
 
     @property
     def once(self) -> float:
-        """Half of the interval for one look. Degrees of freedom are rounded down, to the careful side."""
+        """Half-width of the interval for one check. Degrees of freedom are rounded down, which widens it."""
         return t_quantile((1 + COVERED) / 2, floor(self.freedom)) * self.error
 
     def ever(self, times: float = 1.0) -> float:
-        """Half of the interval for all looks; of so many times the conversations, if they go on as they do."""
+        """Return the half-width of the interval for all checks.
+
+        With `times`, it is the expected half-width at that multiple of the current number of conversations.
+        """
         reach = ever_quantile(COVERED, times * self.pairs, floor(times * self.freedom))
         return reach * self.error / sqrt(times)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmDifference:
-    """Rewritten against measured. Where a ratio is relative, 0.1 is a tenth more; otherwise it is in its own unit."""
+    """Difference between rewritten and measured conversations. A relative value of 0.1 means 10 % more."""
 
     ratio: Ratio
     measured: float | None
-    """None where there is nothing to divide by."""
+    """None if the denominator is zero."""
     rewritten: float | None
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    """Ends of the interval for one look."""
+    """Ends of the interval for one check."""
     ever_low: float | None = None
     ever_high: float | None = None
-    """Ends of the interval that holds at all looks together."""
+    """Ends of the interval for all checks."""
     spread: Spread | None = None
     problem: str = ""
-    """Why there is no interval."""
+    """Reason for a missing interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmComparison:
-    """All of it."""
+    """Result of the A/B comparison of conversations, for the profile of the newest one."""
 
     shares: tuple[ShareSides, ...]
-    """Of the profile that was tried last; the share at which a conversation began last comes first."""
+    """Conversations by share, those with the newest conversation first."""
     left_out: int
-    """Conversations that somebody switched off."""
+    """Number of conversations that were paused by the user."""
     others: int
-    """Those of other profiles than the last that was tried."""
+    """Number of conversations with other profiles."""
     differences: tuple[ArmDifference, ...]
-    """Empty where there are too few to compare."""
+    """Empty if there are too few conversations."""
     margin: float | None
-    """Extra reads per 100 requests at which the saving is gone; None where nothing is saved."""
+    """Extra reads per 100 requests that use up the savings, or None without savings."""
 
     @property
     def compared(self) -> tuple[ShareSides, ...]:
+        """Shares with enough conversations."""
         return tuple(each for each in self.shares if each.enough)
 
     @property
     def enough(self) -> bool:
+        """Whether any share has enough conversations for a comparison."""
         return bool(self.compared)
 
     @property
     def measured(self) -> tuple[TrialUnit, ...]:
-        """Those that are compared; all, where there are too few of each share."""
+        """Compared conversations that were only measured, or all measured ones if no share has enough."""
         return tuple(unit for each in self.compared or self.shares for unit in each.measured)
 
     @property
     def rewritten(self) -> tuple[TrialUnit, ...]:
+        """Compared conversations that were rewritten, or all rewritten ones if no share has enough."""
         return tuple(unit for each in self.compared or self.shares for unit in each.rewritten)
 
     @property
     def rereads(self) -> ArmDifference | None:
+        """Difference in re-reads per 100 requests."""
         return next((each for each in self.differences if each.ratio is REREADS), None)
 
     @property
     def dollars(self) -> ArmDifference | None:
+        """Difference in dollars per user turn."""
         return next((each for each in self.differences if each.ratio is DOLLARS), None)
 
     def more_dollars(self) -> int | None:
-        """Conversations that are still to come until the saving, as large as it is by our count, shows in dollars per
-        user turn, about; 0 where it does, None where that cannot be told."""
+        """Estimate how many more conversations are needed until the savings are significant in dollars per user turn.
+
+        Return 0 if they are, and None if unknown. The savings are assumed to be as large as measured so far.
+        """
         found = self.dollars
         if found is None or found.spread is None or found.ever_high is None or self.margin is None:
             return None
         return 0 if found.ever_high < 0 else self._more(found.spread, log1p(self.margin / 100))
 
     def more(self, target: float) -> int | None:
-        """Conversations that are still to come, of both sides together, until more extra reads than `target` per 100
-        requests are excluded, about; 0 where they are, None where that cannot be told or more would not do it.
+        """Estimate how many more conversations in total exclude `target` extra reads per 100 requests.
 
-        A lucky difference below nothing is not counted on.
+        Return 0 if they are excluded, and None if unknown or if more conversations would not help. A difference below
+        zero counts as zero, because it may be chance.
         """
         found = self.rereads
         if found is None or found.spread is None or found.value is None or found.ever_high is None:
@@ -190,13 +201,13 @@ class ArmComparison:
         return self._more(found.spread, gap) if gap > 0 else None
 
     def _more(self, spread: Spread, half: float) -> int | None:
-        """Until half of the interval is no more than this, at the same shares as so far."""
+        """Return the missing conversations until the interval's half-width is at most `half`, at the same shares."""
         count, times = len(self.measured) + len(self.rewritten), _times(lambda times: spread.ever(times) <= half)
         return max(1, ceil(count * times) - count) if times is not None else None
 
 
 def _times(enough: Callable[[float], bool]) -> float | None:
-    """The least number from 1 on that is, to a thousandth of it; None if it is more than anybody has patience for."""
+    """Return the least factor of at least 1 that is enough, to a precision of 0.1 %, or None above `MOST_TIMES`."""
     low, high = 1.0, 1.0
     while not enough(high):
         low, high = high, 2 * high
@@ -209,7 +220,7 @@ def _times(enough: Callable[[float], bool]) -> float | None:
 
 
 def compare(units: Sequence[TrialUnit]) -> ArmComparison:
-    """Of the profile that was tried last."""
+    """Compare the variants of the profile of the newest conversation."""
     profile = max(units, key=lambda each: each.first).profile if units else ""
     of_it = [each for each in units if each.profile == profile and each.requests]
     stayed = [each for each in of_it if not each.off]
@@ -225,7 +236,7 @@ def compare(units: Sequence[TrialUnit]) -> ArmComparison:
 
 
 def by_share(units: Iterable[TrialUnit]) -> tuple[ShareSides, ...]:
-    """A share that was left and taken up again is one: at the same odds, no side has more of the earlier work."""
+    """Group conversations by share. Periods with the same share are one group, because their odds are equal."""
     newest_first = sorted(units, key=lambda each: each.first, reverse=True)
     return tuple(
         ShareSides(share, *(tuple(each for each in of_it if each.arm == arm) for arm in ("measure", "rewrite")))
@@ -235,14 +246,14 @@ def by_share(units: Iterable[TrialUnit]) -> tuple[ShareSides, ...]:
 
 
 def margin(rewritten: Iterable[TrialUnit]) -> float | None:
-    """One read more is one request more, at the price of an average one."""
+    """Return the extra reads per 100 requests that use up the savings. A read is priced like an average request."""
     sums = [(each.paid, each.saved) for each in rewritten]
     paid, saved = (fsum(column) for column in zip(*sums, strict=True)) if sums else (0.0, 0.0)
     return 100 * saved / paid if paid > 0 and saved > 0 else None
 
 
 def difference(ratio: Ratio, shares: Sequence[ShareSides]) -> ArmDifference:
-    """A share at which there is nothing to divide by adds nothing, unless that is so at all of them."""
+    """Compare one ratio over all shares. A share without a denominator is skipped, unless all are without."""
     every = [_part(ratio, each) for each in shares]
     parts = [part for part in every if not part.problem] or every
     measured, rewritten = (_level(ratio, [(part.pairs, part.levels[place]) for part in parts]) for place in (0, 1))
@@ -259,16 +270,16 @@ def difference(ratio: Ratio, shares: Sequence[ShareSides]) -> ArmDifference:
 
 
 class _Part(NamedTuple):
-    """One ratio among conversations of one share."""
+    """Comparison of one ratio within one share."""
 
     pairs: float
     levels: tuple[float | None, float | None]
     seen: float
-    """What was counted on both sides, of what stands above the line."""
+    """Sum of the numerators of both variants."""
     centre: float = 0.0
-    """The difference, or the logarithm of the quotient."""
+    """Difference, or logarithm of the quotient."""
     variances: Variances = ()
-    """That add up to that of the difference, each with its degrees of freedom."""
+    """Parts of the variance of the difference, each with its degrees of freedom."""
     problem: str = ""
 
 
@@ -279,7 +290,7 @@ def _part(ratio: Ratio, sides: ShareSides) -> _Part:
     if before is None or after is None:
         return found._replace(problem=f"no {ratio.below.replace('_', ' ')} yet")
     if ratio.relative and not (before and after):
-        return found._replace(problem="nothing was counted on one side")
+        return found._replace(problem="one variant has a count of zero")
     first, second = measured.variance, rewritten.variance
     if first is None or second is None:
         return found._replace(problem=ALIKE)
@@ -288,8 +299,10 @@ def _part(ratio: Ratio, sides: ShareSides) -> _Part:
 
 
 def _variances(first: float, second: float, count: int, other: int) -> Variances:
-    """Of each side. Where few conversations of one side have hardly any of something rare, its own variance would say
-    that so little is normal: both sides together know better, if that makes the whole larger."""
+    """Return the variance of each variant, or the pooled variance if that is larger.
+
+    If something rare happened to be missing in one variant, its own variance would be too small.
+    """
     alone = ((first, count - 1), (second, other - 1))
     freedom = count + other - 2
     each = fsum(size * (size - 1) * variance for size, variance in ((count, first), (other, second))) / freedom
@@ -298,7 +311,7 @@ def _variances(first: float, second: float, count: int, other: int) -> Variances
 
 
 def _spread(parts: Sequence[_Part]) -> Spread:
-    """With Satterthwaite's degrees of freedom, which for the two sides of one share are Welch's."""
+    """Combine the errors of all shares, with Satterthwaite's degrees of freedom. For one share these are Welch's."""
     whole = fsum(part.pairs for part in parts)
     terms = [((part.pairs / whole) ** 2 * each, freedom) for part in parts for each, freedom in part.variances]
     variance = fsum(each for each, _ in terms)
@@ -307,7 +320,7 @@ def _spread(parts: Sequence[_Part]) -> Spread:
 
 
 def _level(ratio: Ratio, levels: Iterable[tuple[float, float | None]]) -> float | None:
-    """Averaged as differences are, so that levels differ by what is told beside them."""
+    """Average the ratio of one variant like the differences, so that both agree."""
     known = [(weight, level) for weight, level in levels if level is not None]
     if not known:
         return None
@@ -322,7 +335,7 @@ def _mean(weighted: Iterable[tuple[float, float]]) -> float:
 
 
 class _Side:
-    """One ratio of one side."""
+    """One ratio of one variant."""
 
     def __init__(self, ratio: Ratio, units: Iterable[TrialUnit]) -> None:
         self._ratio = ratio
@@ -335,7 +348,7 @@ class _Side:
 
     @property
     def variance(self) -> float | None:
-        """Of the ratio, or of its logarithm; None where all of it is in one conversation."""
+        """Jackknife variance of the ratio or its logarithm; None if one conversation has the whole sum."""
         without = []
         for above, below in self._pairs:
             rest_above, rest_below = self.above - above, self.below - below

@@ -1,7 +1,7 @@
-"""Talks to a provider: one request, one streamed answer. The only module here that does.
+"""HTTP client for a provider: one request, one streamed response. Only this module of the package uses the network.
 
-Keys come from the environment and go to the provider alone. Those of subscriptions are refused: their terms allow
-their own clients only, and none is imitated here.
+Keys are read from the environment and sent to the provider only. Subscription tokens are rejected, because their terms
+allow only the provider's own clients. This client does not imitate them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from yarl import URL
 
 CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 30.0, 300.0, 900.0
-"""Until a connection stands, without a byte, and in all."""
+"""Timeouts for the connection, between two bytes, and for the whole response."""
 MAX_ANSWER_BYTES = 32 * 2**20
 MAX_MESSAGE = 300
-"""Characters of what a provider says against a request."""
+"""Maximum characters of a provider's error message."""
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
 
@@ -38,33 +38,33 @@ NO_REPLY = ModelReply()
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of a request."""
+    """Outcome of one request: the response, or the reason for its failure."""
 
     status: int
-    """0 if there was no answer, or none that came to its end."""
+    """HTTP status, or 0 without a complete response."""
     reply: ModelReply = NO_REPLY
     message: str = ""
     retry_after: float | None = None
     reached: bool = True
-    """There was somebody to send it to."""
+    """The connection was made."""
 
 
 def key_for(provider: TrialProvider, variables: Mapping[str, str]) -> str:
-    """The key of the provider's API. Raises IbidemError where there is none, or one that is for something else."""
+    """Return the API key of the provider. Raises IbidemError without a key, or for a subscription token."""
     names = " or ".join(provider.key_variables)
     key = next((found for name in provider.key_variables if (found := variables.get(name, "").strip())), "")
     if provider.subscription(key) or (not key and any(variables.get(name) for name in provider.token_variables)):
-        told = "the token of a subscription is for its own client only, by the provider's terms"
+        told = "the provider's terms allow a subscription token only in its own client"
         raise IbidemError(f"{told}: set {names} to an API key")
     if not key:
         raise IbidemError(f"no API key: set {names}")
     if not key.isprintable() or not key.isascii():
-        raise IbidemError(f"{names}: this is no API key: check the variable")
+        raise IbidemError(f"{names}: not a valid API key: check the variable")
     return key
 
 
 def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: str | None) -> str:
-    """Where to send requests. Raises IbidemError for what is no address, or may be a proxy of ours."""
+    """Return the base URL for requests. Raises IbidemError if it is not valid, or may be a local proxy."""
     moved = next((found for name in provider.base_variables if (found := variables.get(name, "").strip())), "")
     base = (upstream or moved or provider.base).rstrip("/")
     try:
@@ -74,21 +74,22 @@ def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: st
     except ValueError:
         parts, host = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or not base.isprintable():
-        raise IbidemError("this is no address of a provider: use one like https://api.example.com")
+        raise IbidemError("not the address of a provider: use one like https://api.example.com")
+    # A base URL on this machine may be our own proxy, which would rewrite the original requests, too.
     if upstream is None and moved and host.startswith(LOOPBACK):
-        told = f"{provider.base_variables[0]} leads to this machine: a proxy there may rewrite both arms"
-        raise IbidemError(f"{told}: unset it, or name where to send requests with --upstream")
+        told = f"{provider.base_variables[0]} points to this machine: a proxy there may rewrite both variants"
+        raise IbidemError(f"{told}: unset it, or pass the provider's address with --upstream")
     return base
 
 
 class ProviderClient:
-    """Asks one provider, over connections that are kept."""
+    """Client for one model of one provider, with persistent connections."""
 
     def __init__(self, provider: TrialProvider, base: str, key: str, model: str) -> None:
         try:
             import aiohttp
         except ImportError:
-            raise IbidemError(f"asking a provider needs: {install_command('proxy')}") from None
+            raise IbidemError(f"ibidem trial needs aiohttp. Install it: {install_command('proxy')}") from None
         self._aiohttp = aiohttp
         self._provider = provider
         self._url = base + provider.address(model)
@@ -102,7 +103,7 @@ class ProviderClient:
         timeout = self._aiohttp.ClientTimeout(
             total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         )
-        # With `trust_env`, aiohttp would also send the credentials in ~/.netrc. Proxies are looked up here instead.
+        # With `trust_env`, aiohttp would also send the credentials in ~/.netrc. So proxy variables are read here.
         self._session = self._aiohttp.ClientSession(timeout=timeout, trust_env=False)
         with suppress(LookupError):
             from aiohttp.helpers import get_env_proxy_for_url
@@ -118,7 +119,10 @@ class ProviderClient:
         await self._session.close()
 
     async def ask(self, body: bytes, begun: asyncio.Event) -> CallOutcome:
-        """`begun` is set with the first byte of an answer: from then on the request is in the provider's cache."""
+        """Send a request and return its outcome.
+
+        `first_byte` is set at the first byte of the response. From then on the request is in the provider's cache.
+        """
         assert self._session is not None
         try:
             async with self._session.post(
@@ -139,7 +143,7 @@ class ProviderClient:
                     pieces.append(piece)
                     size += len(piece)
                     if size > MAX_ANSWER_BYTES:
-                        return CallOutcome(0, message="an answer without end")
+                        return CallOutcome(0, message="the response is too long")
                 return CallOutcome(200, self._provider.reply(events_in(b"".join(pieces))))
         except (self._aiohttp.ClientConnectorError, self._aiohttp.InvalidURL) as error:
             return CallOutcome(0, message=_words(error), reached=False)
@@ -152,7 +156,7 @@ def _words(error: Exception) -> str:
 
 
 def _seconds(text: str | None) -> float | None:
-    """What is no number of seconds (it may be a date) says nothing."""
+    """Return the seconds of a retry-after header, or None for other values, such as a date."""
     try:
         found = float(text) if text is not None else None
     except ValueError:
@@ -161,7 +165,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _message(data: bytes) -> str:
-    """What the provider says, on one line."""
+    """Return the provider's error message on one line, or an empty string."""
     found = decoded(data)
     error = found.get("error") if isinstance(found, dict) else None
     text = error.get("message") if isinstance(error, dict) else error

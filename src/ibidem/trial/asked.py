@@ -1,4 +1,4 @@
-"""A request that is to be asked, and what is made of its answer: for the next action, or with a question behind it."""
+"""Requests of a trial and the rows for their responses: for the next action, or for a probe."""
 
 from __future__ import annotations
 
@@ -16,35 +16,45 @@ from .providers import ModelReply
 
 
 class Askable(Protocol):
+    """Request of a trial in one variant, for a point or a probe."""
+
     @property
     def id(self) -> str:
-        """Of the point."""
+        """Id of the point."""
         ...
 
     @property
     def name(self) -> str:
-        """What its size is learnt under."""
+        """Key under which `TokenCeiling` stores the request's size."""
         ...
 
     @property
-    def loaded(self) -> LoadedSession: ...
+    def loaded(self) -> LoadedSession:
+        """Session of the point."""
+        ...
 
     @property
-    def tokens(self) -> int: ...
+    def tokens(self) -> int:
+        """Estimated tokens of the request."""
+        ...
 
     @property
     def before(self) -> str:
-        """The name of a request that this one begins with, all of it; empty if there is none."""
+        """Key of an earlier request that is a prefix of this one, or an empty string."""
         ...
 
-    def body(self, rung: ThinkingRung) -> bytes: ...
+    def body(self, rung: ThinkingRung) -> bytes:
+        """Return the request body."""
+        ...
 
-    def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow: ...
+    def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow:
+        """Return the run log's row for a response."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PointCalls:
-    """A point in an arm, as far as each of its answers needs it."""
+    """Request for the next action at a point, in one variant."""
 
     place: int
     plan: SessionPlan
@@ -69,10 +79,11 @@ class PointCalls:
 
     @property
     def marked(self) -> int:
-        """The length of the history up to which the point before it was asked."""
+        """Length of the history of the point before, which is in the provider's cache."""
         return self.plan.points[self.place - 1].length if self.before else 0
 
     def asking(self, key: CallKey) -> Askable:
+        """Return the request of this point with that key: this one, or a probe."""
         return ProbeCall(self, key) if key.probe else self
 
     def body(self, rung: ThinkingRung) -> bytes:
@@ -90,7 +101,7 @@ class PointCalls:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
-    """A question behind a point, in an arm."""
+    """Request with a probe after the last result of a point, in one variant."""
 
     point: PointCalls
     key: CallKey
@@ -117,7 +128,7 @@ class ProbeCall:
 
     @property
     def before(self) -> str:
-        """The point itself, which was counted. An altered number is about as long as the one that was there."""
+        """Key of the point's own request, which was already counted. An altered marker has about the same length."""
         return self.point.id
 
     def body(self, rung: ThinkingRung) -> bytes:

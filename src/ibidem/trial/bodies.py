@@ -1,9 +1,9 @@
-"""What is sent: the recorded history of a point, or the rewritten one, with all that stands beside it in a request.
+"""Build the requests of a trial: a recorded or rewritten history, and the request parameters.
 
-Recordings of `ibidem proxy --record` hold whole requests. Logs of agents hold neither system prompt nor tools, and
-mostly no signatures of thinking: providers want tools declared that a history calls, so those are declared from their
-calls, and thinking is taken out. Both arms are sent alike, so that they can be compared; what was filled in or left
-out is told.
+Recordings of `ibidem proxy --record` contain complete requests. Logs of agents have no system prompt and no tools, and
+mostly no signatures of thinking. Providers require a declaration for each tool that a history calls, so tools are
+declared from their calls. Unsigned thinking is removed. Both variants get the same parameters, so that they are
+comparable. Parts that were filled in or omitted are reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..tokens import BYTES_PER_TOKEN, TokenCounter, counter
 from .providers import TRIAL_PROVIDERS, TrialProvider, UsedTool
 
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
-"""Where instructions stand beside a history. In some formats they are its first messages."""
+"""Request fields with the system prompt. In some formats it is in the first messages instead."""
 SCHEMA_TYPES: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
@@ -34,56 +34,60 @@ SCHEMA_TYPES: Mapping[type, str] = {
     dict: "object",
 }
 BLOCK_TOKENS = 4
-"""Tokens that a block takes beside its texts, about."""
+"""Estimated tokens of a block in addition to its texts."""
 IMAGE_TOKENS = 1600
-"""Tokens of an image, about."""
+"""Estimated tokens of an image."""
 SEALED_KEYS = frozenset({"signature", "encrypted_content", "thoughtSignature", "thought_signature"})
-"""Strings that count for nothing by their length."""
+"""Keys of encrypted strings. Their length does not determine their tokens, so they are not counted."""
 
 
 UNSIZED_KEYS = frozenset({"fileData", "file_data", "file_id", "file_url", "fileUri", "file_uri"})
-"""By which a request names files that the provider has, or fetches."""
+"""Keys of files that the provider stores or downloads."""
 
 
 class Arm(StrEnum):
+    """Variant of a request: original (A) or rewritten (B)."""
+
     ORIGINAL = "A"
     REWRITTEN = "B"
 
 
 class ThinkingRung(IntEnum):
-    """What is sent of thinking, in both arms. Where a provider refuses it, the whole trial goes on one rung below."""
+    """Amount of thinking to send, in both variants. If the provider rejects it, the trial uses the next level."""
 
     KEPT = 0
     STRIPPED = 1
-    """None is sent back. Whether the model may think is as it was recorded."""
+    """Recorded thinking is omitted. The setting for new thinking is unchanged."""
     OFF = 2
 
     @property
     def words(self) -> str:
+        """Text for reports."""
         return RUNG_WORDS[self]
 
 
 RUNG_WORDS = (
-    "recorded thinking is sent, as far as there is any",
-    "recorded thinking is left out in both arms",
-    "recorded thinking is left out in both arms, and the model is not asked to think",
+    "recorded thinking is sent, if there is any",
+    "recorded thinking is omitted in both variants",
+    "recorded thinking is omitted in both variants, and thinking is turned off",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHead:
-    """What every request of a session carries beside its history, in both arms."""
+    """Request parameters of a session: all fields except the history. Both variants use them."""
 
     fields: Json
     whole: bool
-    """It was recorded, tools and all."""
+    """The recording has them complete, with tools."""
     rung: ThinkingRung
-    """The highest that may be tried."""
+    """First thinking level to try."""
     lacking: tuple[str, ...]
-    """What was filled in or left out, in words."""
+    """Parts that were filled in or omitted, as text."""
 
 
 def session_head(session: Recording, model: str) -> SessionHead:
+    """Collect the request parameters of a session, and fill in the tools if they are not recorded."""
     provider = TRIAL_PROVIDERS[session.format]
     fields = {key: value for key, value in session.head.items() if key in provider.fields}
     whole = bool(session.head.get("tools"))
@@ -91,15 +95,15 @@ def session_head(session: Recording, model: str) -> SessionHead:
     if whole:
         own = provider.own_tools(session.head)
         if len(own) < len(session.head["tools"]):
-            lacking.append("tools that the provider runs are not offered")
+            lacking.append("tools that run at the provider are omitted")
         fields["tools"] = own
         if left := sorted(session.head.keys() - provider.fields - IGNORED):
             lacking.append(f"fields of recorded requests that are not sent: {', '.join(left)}")
     else:
         fields.pop("tool_choice", None)
         fields["tools"] = provider.declared(used_tools(session))
-        lacking.append("tools are not in the logs: those that were used are declared from their calls")
-        lacking.append("settings (thinking, effort, temperature) are not in the logs: the model's own are used")
+        lacking.append("tools are not in the logs: used tools are declared from their calls")
+        lacking.append("settings (thinking, effort, temperature) are not in the logs: the model's defaults are used")
     if not fields["tools"]:
         del fields["tools"]
     if not any(key in session.head for key in SYSTEM_FIELDS) and not (whole and _instructed(session)):
@@ -108,7 +112,7 @@ def session_head(session: Recording, model: str) -> SessionHead:
 
 
 IGNORED = frozenset({"model", "stream", "metadata", "store", "user", "stream_options"})
-"""Fields whose absence changes nothing for the model."""
+"""Fields that can be omitted without an effect on the model."""
 
 
 def _instructed(session: Recording) -> bool:
@@ -117,8 +121,10 @@ def _instructed(session: Recording) -> bool:
 
 
 def _rung(session: Recording, provider: TrialProvider, model: str, *, whole: bool) -> ThinkingRung:
-    """Thinking is sent back only where all of it is signed, by the model that is asked, and not against what is
-    rewritten."""
+    """Return the first thinking level to try.
+
+    Thinking is sent only if the trial's model signed every part and its signature does not cover rewritten text.
+    """
     thoughts = list(_thoughts(session))
     if not thoughts:
         return ThinkingRung.KEPT
@@ -137,7 +143,7 @@ def _thoughts(session: Recording) -> Iterator[Thinking]:
 
 
 def used_tools(session: Recording) -> list[UsedTool]:
-    """Tools that were called, in the order of their first calls, with arguments as those calls have them."""
+    """Return the tools that were called, in the order of their first calls, with schemas inferred from the calls."""
     dialect = formats.named(session.format)
     made: dict[str, list[ToolCall]] = {}
     for segment in session.segments:
@@ -159,7 +165,7 @@ def _schema(calls: Sequence[ToolCall]) -> Json | None:
 
 
 def _property(values: Iterable[Any]) -> Json:
-    """The type that all values have. A list says what is in it, as some providers demand."""
+    """Return the schema of values with a common type, or an empty one. Some providers require the items of a list."""
     known = list(values)
     types = sorted({SCHEMA_TYPES[type(value)] for value in known if type(value) in SCHEMA_TYPES})
     if len(types) != 1:
@@ -170,52 +176,59 @@ def _property(values: Iterable[Any]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Makes bodies of one session."""
+    """Builds the request bodies of one session."""
 
     format: str
     head: SessionHead
     model: str
     cache_name: str = ""
-    """By which a provider finds what it keeps, where it wants one."""
+    """Cache key to send, for providers that use one."""
 
     @property
     def provider(self) -> TrialProvider:
+        """Provider of the wire format."""
         return TRIAL_PROVIDERS[self.format]
 
     def fields(self, rung: ThinkingRung) -> Json:
+        """Return the request parameters at a thinking level."""
         kept = self.provider.quiet(self.head.fields) if rung is ThinkingRung.OFF else self.head.fields
         return self.provider.head(kept, self.model, self.cache_name)
 
     def body(self, history: Sequence[Json], rung: ThinkingRung, before: int = 0) -> Json:
-        """`before` is the length of the history up to which the point before it was asked."""
+        """Return the request body for a history, with cache breakpoints.
+
+        `prefix_length` is the history length of the point before, which is in the provider's cache.
+        """
         key = formats.named(self.format).history_key
         entries = self.entries(history, rung)
         ends = [len(self.entries(history[:before], rung))] if before else []
         return self.provider.marked({**self.fields(rung), key: entries}, [*ends, len(entries)])
 
     def entries(self, history: Sequence[Json], rung: ThinkingRung) -> list[Json]:
+        """Return the history as it is sent at a thinking level."""
         if rung is ThinkingRung.KEPT:
             return list(history)
         return [left for entry in history if (left := self.provider.without_thinking(entry)) is not None]
 
     def limit(self, rung: ThinkingRung) -> int:
-        """Tokens of output that are allowed."""
+        """Return the maximum output tokens of a request."""
         return self.provider.limit(self.fields(rung))
 
 
 class EntrySizes:
-    """Tokens of entries of histories, each counted once."""
+    """Token counter for history entries, which counts each entry once."""
 
     def __init__(self, count: TokenCounter | None = None) -> None:
         self._count = count or counter()
         self._known: dict[int, tuple[Any, int]] = {}
-        """By the id of an entry, which is held: what is gone may leave its id to another."""
+        """Entry and count by the entry's id. The reference keeps the id from being reused."""
 
     def of(self, entries: Iterable[Any]) -> int:
+        """Return the tokens of these entries."""
         return sum(map(self._one, entries))
 
     def shared(self, one: Sequence[Any], other: Sequence[Any]) -> int:
-        """Tokens of the entries with which both begin."""
+        """Return the tokens of the common prefix of two histories."""
         total = 0
         for mine, theirs in zip(one, other, strict=False):
             if mine is not theirs and mine != theirs:
@@ -229,7 +242,7 @@ class EntrySizes:
         return self._known[id(entry)][1]
 
     def value(self, value: Any) -> int:
-        """Tokens of any value: its texts, and a little for each block."""
+        """Return the estimated tokens of any JSON value: its texts, and a few for each block."""
         total, waiting = 0, [value]
         while waiting:
             one = waiting.pop()
@@ -250,7 +263,7 @@ class EntrySizes:
 
 
 def has_unsized(entry: Any) -> bool:
-    """Whether it names a file that lies elsewhere, of which nobody here can say what it costs."""
+    """Return whether an entry refers to an external file, whose tokens are unknown."""
     waiting = [entry]
     while waiting:
         one = waiting.pop()
@@ -267,7 +280,10 @@ def has_unsized(entry: Any) -> bool:
 
 
 def _picture_tokens(source: Json) -> int:
-    """Of an image, whatever its bytes; of a document as many as its bytes would be as text, or no budget would hold."""
+    """Return the estimated tokens of an image or document.
+
+    A document counts as if its bytes were text. A lower estimate could exceed the budget.
+    """
     data, kind = source.get("data"), source.get("media_type")
     if not isinstance(data, str) or not isinstance(kind, str) or kind.startswith("image/"):
         return IMAGE_TOKENS

@@ -1,10 +1,11 @@
-"""Carries a plan out: sessions side by side, each from its first point to its last, never beyond the budget.
+"""Run a trial: send the planned calls within the budget, several sessions in parallel.
 
-Both arms of a point are asked one after the other: whenever it ends, what was asked can be compared.
+The points of a session are sent from the first to the last. Both variants of a point follow each other, so a trial that
+ends early still has complete pairs.
 
-A call is sent only if the most that it can cost is left, beside the most that all calls under way can cost; what it
-did cost is then reckoned from what the provider counted. The first points are asked in the original arm only: how often
-the model disagrees with itself settles how many points are asked about, before anything is known of the other arm.
+A call is sent only if the remaining budget covers its maximum cost and that of all active calls. Its real cost is then
+computed from the provider's usage. The first points are sent in the original variant only. The model's agreement with
+itself there sets the number of points, before any result of the other variant is known.
 """
 
 from __future__ import annotations
@@ -63,42 +64,42 @@ class TrialBudget:
             self._held -= dollars
             self._calls -= 1
             if not self._calls:
-                self._held = 0.0  # whatever rounding left
+                self._held = 0.0  # remove rounding errors
             self._changed.notify_all()
 
 
 PILOT_POINTS = 20
-"""Points whose original arm is asked first."""
+"""Number of points that are sent first, in the original variant only."""
 PILOT_SHARE = 0.4
-"""Of the budget, after which no more of them are asked: as much is needed for the other arm."""
+"""Share of the budget that the pilot may spend. The rewritten variant needs as much again."""
 SESSIONS_AT_ONCE = 4
 HARM = "harm"
-"""Why a trial stops early, and stays stopped."""
+"""Reason of an early stop. A trial with this reason cannot be continued."""
 HARM_EVIDENCE = 20.0
-"""An e-value that ends a trial: it would come up by chance in one of so many."""
+"""E-value that ends a trial. Without harm, at most one trial in 20 reaches it."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds before a request is sent again, where the provider does not say."""
+"""First and longest wait before a retry, in seconds, if the response has no retry-after header."""
 OVERLOADED = frozenset({408, 429, 503, 529})
-"""Not answered and not paid for."""
+"""HTTP statuses of requests that the provider did not process and does not bill."""
 MOST_TOKENS = 10**9
-"""More than anybody reads or writes at once."""
+"""Token counts from this on are invalid."""
 MAX_REFUSED = 5
-"""Requests that are refused before one is answered, after which there is no point in going on."""
+"""Rejected or unreadable responses before the first valid one, after which the trial fails."""
 FATAL = {
     401: "the provider does not accept the key (401): check that it is an API key and not revoked",
-    403: "the provider does not let this key ask (403): check its permissions, and the model",
-    404: "the provider knows no such model or address (404): check --model and --upstream",
-    402: "the provider wants money first (402): check the account",
+    403: "the provider does not let this key use the model (403): check the key's permissions and --model",
+    404: "the provider has no such model or address (404): check --model and --upstream",
+    402: "the provider requires payment (402): check the balance of the account",
 }
 
 
 class Trouble(Enum):
-    """Why a request is sent again; how often at the most, and what is said then."""
+    """Reason to send a request again, with its maximum number of tries and the text of the final error."""
 
     BUSY = (40, "stays busy")
     AWAY = (6, "cannot be reached")
-    BROKEN = (3, "breaks off")
-    THINKING = (3, "refuses thinking")
+    BROKEN = (3, "does not complete its responses")
+    THINKING = (3, "rejects thinking")
 
     def __init__(self, most: int, words: str) -> None:
         self.most = most
@@ -106,19 +107,23 @@ class Trouble(Enum):
 
 
 class Asks(Protocol):
+    """Client that sends one request to a provider, as `ProviderClient` does."""
+
     async def ask(self, body: bytes, begun: asyncio.Event) -> CallOutcome: ...
 
 
 class TrialHooks(NamedTuple):
-    """What the statistics say while a trial runs."""
+    """Statistics that a running trial needs for its decisions."""
 
     harm: Callable[[Sequence[PointResult]], float] = lambda points: 0.0
-    """The evidence that rewritten requests do harm, as an e-value."""
+    """Evidence that rewritten requests do harm, as an e-value."""
     needed: Callable[[Sequence[PointResult]], int | None] = lambda points: None
-    """How many points are enough, by answers to originals alone; None if that cannot be told."""
+    """Number of points that are enough, computed from samples of originals only; None if unknown."""
 
 
 class TrialRun:
+    """One run of a trial: sends the calls that its run log does not have yet."""
+
     def __init__(
         self,
         ledger: TrialLedger,
@@ -130,7 +135,7 @@ class TrialRun:
         say: Callable[[str], None] = lambda text: None,
         asked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`say` is told what changes for the whole trial; `asked` is called whenever something was answered."""
+        """`report` gets messages about the whole trial. `on_response` is called after each response."""
         self.ledger = ledger
         self._sessions, self._load, self._client, self._price = sessions, load, client, price
         self._hooks, self._say, self._asked = hooks or TrialHooks(), say, asked
@@ -145,19 +150,22 @@ class TrialRun:
         self._refusals = 0
         self._answers = self._unread = 0
         self._exceeded = False
-        """More was paid for a call than was held for it."""
+        """A call cost more than its maximum."""
 
     def stop(self, why: str) -> None:
-        """Nothing more is sent; what is under way is awaited."""
+        """Send no more requests, and wait for the active ones. Only the first call sets the reason."""
         self._ended = self._ended or why
         self._over.set()
 
     async def run(self) -> str:
-        """Returns why it ended before its end; empty if it did not. Raises IbidemError where it cannot go on."""
-        if self.ledger.stopped == HARM:  # asking on until it is gone would be no test any more
+        """Send all calls that are left. Return the reason of an early stop, or an empty string if complete.
+
+        Raises IbidemError if the trial cannot continue.
+        """
+        if self.ledger.stopped == HARM:  # more samples until the alarm disappears would make the test invalid
             return HARM
         rung = None
-        while rung != self.ledger.rung and not self._ended:  # on another rung, all is asked anew
+        while rung != self.ledger.rung and not self._ended:  # samples of different thinking levels are not comparable
             rung = self.ledger.rung
             await self._try_out()
             await self._pilot()
@@ -169,7 +177,7 @@ class TrialRun:
         return self._ended
 
     def _wanted(self) -> list[SessionPlan]:
-        """Sessions up to the number of points that was planned."""
+        """Return the first sessions that have the planned number of points together."""
         most, found, count = self.ledger.planned, list[SessionPlan](), 0
         for each in self._sessions:
             if most is not None and count >= most:
@@ -179,7 +187,10 @@ class TrialRun:
         return found
 
     async def _try_out(self) -> None:
-        """One answer alone, of each arm where they may fare differently: whether thinking is taken is found out so."""
+        """Send the first request alone, to learn whether the provider accepts its thinking.
+
+        If the profile removes thinking, the variants differ there, so both are sent.
+        """
         arms = tuple(Arm) if self.ledger.rung is ThinkingRung.KEPT and self.ledger.setup.lets_thinking_go else ()
         if self._sessions and not self.ledger.answers:
             plan = self._sessions[0]
@@ -198,7 +209,7 @@ class TrialRun:
                 break
             pilot.append(each)
             count += len(each.points)
-        total = len(self.ledger.setup.points)  # also where sessions are not found again: they may be, the next time
+        total = len(self.ledger.setup.points)  # includes sessions without logs: a later run may have the logs
         needed = None
         if total > count and self.ledger.setup.samples > 1:
             await self._side_by_side(pilot, (Arm.ORIGINAL,))
@@ -209,7 +220,7 @@ class TrialRun:
         planned = total if needed is None else min(total, max(needed, count))
         self.ledger.note(planned=planned)
         if planned < total:
-            self._say(f"{planned:,} points will do, by how often the model agrees with itself")
+            self._say(f"{planned:,} points are enough, computed from the model's agreement with itself")
 
     async def _side_by_side(self, sessions: Sequence[SessionPlan], arms: Sequence[Arm]) -> None:
         waiting = list(reversed(sessions))
@@ -230,7 +241,7 @@ class TrialRun:
         try:
             loaded = await asyncio.to_thread(self._load, plan)
         except (IbidemError, OSError) as error:
-            self._fail(error if isinstance(error, IbidemError) else IbidemError(f"a log cannot be read again: {error}"))
+            self._fail(error if isinstance(error, IbidemError) else IbidemError(f"cannot read a log again: {error}"))
             return
         for place, row in enumerate(rows):
             for keys in row:
@@ -243,7 +254,10 @@ class TrialRun:
                 self.stop(HARM)
 
     async def _guarded(self, point: PointCalls, keys: Sequence[CallKey]) -> None:
-        """The first alone until its first byte, then the others together."""
+        """Send the first request, and the others in parallel after its first response byte.
+
+        From then on the request is in the provider's cache, so the others only read it.
+        """
         if not keys:
             return
         begun = asyncio.Event()
@@ -268,7 +282,7 @@ class TrialRun:
         self.stop("error")
 
     async def _persist(self, point: Askable, key: CallKey, begun: asyncio.Event) -> None:
-        """Until it is answered or given up."""
+        """Send one request, with retries, until it has a response or fails for good."""
         tries: Counter[Trouble] = Counter()
         while not self._ended:
             rung = self.ledger.rung
@@ -293,7 +307,7 @@ class TrialRun:
             self._postpone(trouble, outcome, tries[trouble])
 
     def _postpone(self, trouble: Trouble, outcome: CallOutcome, times: int) -> None:
-        """For everybody: who asks a busy provider meanwhile only makes it busier."""
+        """Delay all requests, not only this one: others would keep an overloaded provider busy."""
         if trouble is Trouble.THINKING:
             return
         wait = FIRST_WAIT * 2 ** min(times - 1, 10) * random.uniform(0.8, 1.2)
@@ -312,12 +326,12 @@ class TrialRun:
             self.ledger.answered(AnsweredRow(key=key, rung=self.ledger.rung, stop="failed", paid=0.0))
             return
         why = f"{outcome.status}" if outcome.status else outcome.message
-        raise IbidemError(f"the provider {trouble.words} ({why}): go on later with --resume")
+        raise IbidemError(f"the provider {trouble.words} ({why}): continue later with --resume")
 
     def _take(
         self, point: Askable, key: CallKey, rung: ThinkingRung, outcome: CallOutcome, worst: float
     ) -> Trouble | None:
-        """What was answered is written down. Returns why it is to be asked again, None if it is not."""
+        """Record the outcome of a request. Return the reason to send it again, or None."""
         status = outcome.status
         if status == 200:
             self._heard(point, key, rung, outcome.reply, worst)
@@ -326,7 +340,7 @@ class TrialRun:
             self.ledger.lost(key, 0.0)
             return Trouble.BUSY if outcome.reached else Trouble.AWAY
         if status == 0 or status >= 500:
-            # Whether a broken answer is paid for only the provider knows: it counts as if it were.
+            # Only the provider knows whether it bills a broken response. The budget must hold either way.
             self.ledger.lost(key, worst)
             return Trouble.BROKEN
         if status in FATAL:
@@ -336,7 +350,7 @@ class TrialRun:
             self.ledger.lost(key, 0.0)
             if self.ledger.rung == rung:
                 self.ledger.note(rung=int(rung) + 1)
-                self._say(f"the provider refuses it as it was: {self.ledger.rung.words}")
+                self._say(f"the provider rejects this thinking: {self.ledger.rung.words}")
             return Trouble.THINKING
         self._refuse(point, key, rung, outcome)
         return None
@@ -350,23 +364,23 @@ class TrialRun:
         return said and (rung is ThinkingRung.KEPT or point.loaded.asker.provider.thinks(head))
 
     def _refuse(self, point: Askable, key: CallKey, rung: ThinkingRung, outcome: CallOutcome) -> None:
-        """A request that is not taken will not be taken the next time: the point is left out, in both arms."""
+        """Omit a point whose request was rejected, in both variants. A retry would be rejected too."""
         self.ledger.answered(AnsweredRow(key=key, rung=rung, stop="refused", paid=0.0))
-        if key.probe:  # the point itself was taken
+        if key.probe:  # the request of the point itself was accepted
             return
         self._refused.add(point.id)
         self._refusals += 1
         if not self._answers and self._refusals >= MAX_REFUSED:
             why = f": {outcome.message}" if outcome.message else ""
-            told = f"the provider refuses these requests ({outcome.status}{why})"
-            raise IbidemError(f"{told}: check --model and --upstream, or record whole requests with --record")
+            told = f"the provider rejects these requests ({outcome.status}{why})"
+            raise IbidemError(f"{told}: check --model and --upstream, or record complete requests with --record")
 
     def _heard(self, point: Askable, key: CallKey, rung: ThinkingRung, reply: ModelReply, worst: float) -> None:
         usage = reply.usage if _tells(reply) else None
         paid = worst if usage is None else paid_for(self._price, usage)
         if paid > worst and not self._exceeded:
             self._exceeded = True
-            self._say("the provider counts more for a request than it can have: the budget may be exceeded by that")
+            self._say("the provider billed more input tokens than the computed maximum: the budget may be exceeded")
         if usage is not None:
             self._ceiling.learn(point.name, key.arm, point.tokens, usage.input)
         if reply.stop == "failed":
@@ -378,13 +392,15 @@ class TrialRun:
         self._asked()
         if not self._answers and self._unread >= MAX_REFUSED:
             raise IbidemError(
-                f"answers of the provider cannot be read as {point.loaded.asker.format}: check --upstream"
+                f"the provider's responses are not in the {point.loaded.asker.format} format: check --upstream"
             )
 
 
 def _tells(reply: ModelReply) -> bool:
-    """Whether an answer says what it cost. A gateway may count nothing, or what nobody can send; and an answer that
-    was cut off says what was counted when it began."""
+    """Return whether the usage of a response is complete and plausible.
+
+    A gateway may report no counts or impossible ones. An interrupted response has only the counts of its start.
+    """
     usage = reply.usage
     if usage is None or reply.stop == "failed" or not 0 < usage.input < MOST_TOKENS:
         return False

@@ -1,13 +1,12 @@
-"""How large a difference is, and between which bounds: means over points, with the error that sessions make.
+"""Estimate means over points, with intervals that account for similar points within a session.
 
-Points of a session have a model, a project and a habit in common. So the error is that of leaving out one session at a
-time (the jackknife), with Student's t on one degree of freedom less than there are sessions. Where sessions weigh
-alike this is the usual interval of session means. Where some weigh much more than others, it is wider: the jackknife
-moves more, and only as many sessions count as would do the same if they were alike.
+Points of a session share a model, a project and habits. So the error is the jackknife over sessions, with Student's t.
+If all sessions have the same weight, this is the usual interval of session means, with sessions − 1 degrees of freedom.
+With unequal weights the interval is wider, because the jackknife varies more and there are fewer degrees of freedom.
 
-Where something is rare, a few sessions have most of it, and trials that drew none of these have a mean that is too
-low and a spread that is too small, both at once. So degrees of freedom are the fewer, the more of what deviates is in
-few sessions, and the end on the side of the long tail is further out than the other.
+If an event is rare, a few sessions have most of it. A trial without these sessions has a mean and a variance that are
+both too small. So there are fewer degrees of freedom if few sessions have most of the deviation, and the end of the
+interval on the side of the long tail is further out.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from .outcomes import Stratum
 from .quantiles import t_above, t_quantile, unseen_share
 
 COVERED = 0.95
-"""Of intervals: in how many of 100 trials they hold the true value."""
+"""Coverage of intervals: the share of trials in which they contain the true value."""
 NORMAL = NormalDist().inv_cdf((1 + COVERED) / 2)
-"""What 95 % are within, in standard errors of a normal distribution."""
+"""Half-width of that coverage in standard errors of a normal distribution."""
 FEW = 6
-"""With fewer points that differ at all, what they spread is no measure: nothing seen is not nothing there."""
+"""Minimum points with a difference for which the observed variance is informative."""
 
 
 class Contrast(NamedTuple):
-    """What one point says of one outcome: the levels of both arms, and how they differ, in the outcome's own sign."""
+    """One outcome at one point: its level in both variants, and their difference with the outcome's sign."""
 
     session: str
     stratum: Stratum
@@ -43,27 +42,29 @@ class Contrast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over points. Shares are between 0 and 1; tokens are tokens."""
+    """A mean over points, with its interval. Shares are between 0 and 1."""
 
     original: float
-    """The level with original requests; for agreement, that of A with A."""
+    """Level with original requests; for agreement, that of A with A."""
     rewritten: float
-    """The level with rewritten requests; for agreement, that of A with B."""
+    """Level with rewritten requests; for agreement, that of A with B."""
     value: float
     low: float | None
-    """Ends of the 95 % interval. None with a single session: how sessions differ is unknown then."""
+    """Ends of the 95 % interval; None with a single session, because the variance between sessions is then unknown."""
     high: float | None
     points: int
     sessions: int
     effective: float
-    """As many points of equal weight would do the same."""
+    """Number of points with equal weights that has the same information."""
     above_zero: float | None
-    """One-sided p of the t test that the mean is not above zero; None without an interval or without any spread."""
+    """One-sided p value of the t test against a mean of at most zero; None without an interval or variance."""
 
 
 def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = True) -> Estimate | None:
-    """None without points. A `share` lies between −1 and 1; where hardly a point differs, its interval is as wide as
-    what so many points, as much alike as they are within sessions, can miss."""
+    """Estimate the mean of the contrasts and its interval, or return None without points.
+
+    A `share` is between −1 and 1. If few points differ, its interval has a minimum width (`_least_half_width`).
+    """
     if not contrasts:
         return None
     weights = [each.weight if weighted else 1.0 for each in contrasts]
@@ -94,7 +95,7 @@ def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = Tru
 
 
 def _differing(contrasts: Iterable[Contrast], weights: Sequence[float]) -> float:
-    """Points that differ, counted in the heaviest: light ones say nothing of how heavy ones would."""
+    """Return the total weight of the points with a difference, in units of the heaviest point."""
     return fsum(weight for each, weight in zip(contrasts, weights, strict=True) if each.difference) / max(weights)
 
 
@@ -105,7 +106,7 @@ def _mean(weights: Iterable[float], values: Iterable[float], total: float) -> fl
 class _SessionSum(NamedTuple):
     weight: float
     deviation: float
-    """What its points are off the mean, weighted and added up."""
+    """Weighted sum of the deviations of its points from the mean."""
 
 
 def _by_session(contrasts: Iterable[Contrast], weights: Iterable[float], value: float) -> list[_SessionSum]:
@@ -116,27 +117,32 @@ def _by_session(contrasts: Iterable[Contrast], weights: Iterable[float], value: 
 
 
 def _error(moved: Sequence[float]) -> float:
-    """Of what the mean moves by without each session: what it adds to the deviations, over the weight that is left."""
+    """Return the jackknife standard error, from the change of the mean without each session."""
     return sqrt((len(moved) - 1) / len(moved) * fsum(step**2 for step in moved))
 
 
 def _freedom(sessions: Sequence[_SessionSum]) -> float:
-    """Satterthwaite's degrees of freedom, if what a session adds to the variance goes with the square of its weight."""
+    """Return Satterthwaite's degrees of freedom, if a session's part of the variance is its squared weight."""
     squares = [each.weight**2 for each in sessions]
     return max(1.0, fsum(squares) ** 2 / fsum(square**2 for square in squares) - 1)
 
 
 def _carried(moved: Sequence[float]) -> float:
-    """Degrees of freedom by what each session was seen to add to the variance: if few carry it, it is known as badly as
-    that of so few. They are sessions − 1 where these vary as the normal distribution does."""
+    """Return the degrees of freedom by the kurtosis of the changes: few if a few sessions have most of the variance.
+
+    For normally distributed changes it is sessions − 1.
+    """
     count, squares = len(moved), fsum(step**2 for step in moved)
     peaked = count * fsum(step**4 for step in moved) / squares**2 if squares else 0.0
     return max(1.0, 2 * (count - 1) / (peaked - 1)) if peaked > 1 else inf
 
 
 def _reach(moved: Sequence[float], error: float, freedom: float, sign: int) -> float:
-    """From the mean to the end on this side: Student's t, and Hall's correction where the long tail is there. The other
-    end is not drawn in by it: a tail that is seen there by chance would cost coverage."""
+    """Return the distance from the mean to the end on one side: Student's t, with Hall's correction for skewness.
+
+    The correction only moves the end on the side of the long tail outward. Moving the other end inward would reduce
+    coverage if the tail is there by chance.
+    """
     squares = fsum(step**2 for step in moved)
     skewed = sign * fsum(step**3 for step in moved) / (6 * squares**1.5) if squares else 0.0
     return error * (t_quantile((1 + COVERED) / 2, freedom) + max(0.0, skewed) * (2 * NORMAL**2 + 1))
@@ -145,8 +151,11 @@ def _reach(moved: Sequence[float], error: float, freedom: float, sign: int) -> f
 def _floor(
     contrasts: Sequence[Contrast], weights: Sequence[float], sessions: Sequence[_SessionSum], error: float
 ) -> float:
-    """What the points can miss, where hardly one differs; else nothing. The more points of a session are alike, the
-    fewer they count for (the design effect), down to one for each session where none is heavier than others."""
+    """Return the minimum half-width if few points differ, and 0 otherwise.
+
+    It is the share that so many points can miss. Similar points within a session count less (the design effect), with
+    equal session weights down to one per session.
+    """
     if _differing(contrasts, weights) >= FEW:
         return 0.0
     total = fsum(weights)

@@ -1,8 +1,8 @@
-"""When to stop early: a bet against "rewritten requests are not read again more often", made point by point.
+"""Compute the e-value for an early stop, against the hypothesis that rewritten requests do not cause more re-reads.
 
-At a point where one arm looks again more often than the other, chance alone makes it B in half of the cases. Whoever
-bets fairly on B, with a share of wins that is spread evenly over ½ to 1, and starts with 1, has `harm` in the end. If B
-is no worse, the bettor ever reaches 20 in one trial out of 20 at most, however often that is looked at.
+Consider the points at which one variant re-reads more often than the other. Without harm, it is B in half of the cases.
+`harm_evalue` is the payoff of a fair bet on B with stake 1, whose win rate is uniform between ½ and 1. Without harm, it
+ever reaches 20 in at most one trial of 20, for any number of checks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from math import comb
 from .outcomes import PointResult
 
 HARM_ENOUGH = 20.0
-"""Stop when `harm` is this much: at most 1 in 20 trials of a harmless rewriting does."""
+"""E-value that stops a trial. Without harm, at most 1 in 20 trials reaches it."""
 
 
 def harm(points: Iterable[PointResult]) -> float:
-    """The e-value of what has been asked so far. Points without answers in both arms say nothing."""
+    """Return the e-value of these points. Points without samples in one variant have no effect."""
     wins = losses = 0
     for point in points:
-        # Arms of different lengths do not win equally often by chance: of two answers, one that looks is likelier than
-        # of one. So as many are compared as both arms have; a dropped answer must not be a vote.
+        # Two samples have a re-read more often than one by chance. So if samples were dropped in one variant, the same
+        # number of samples is compared in the other.
         pairs = list(zip(point.original, point.rewritten, strict=False))
         difference = sum(after.looks_again - before.looks_again for before, after in pairs)
         wins += difference > 0
@@ -31,10 +31,10 @@ def harm(points: Iterable[PointResult]) -> float:
 
 
 def bet(wins: int, losses: int) -> float:
-    """∫ 2 θʷ (1 − θ)ˡ dθ from ½ to 1, times 2^(w+l), for w wins and l losses.
+    """Return ∫ 2 θʷ (1 − θ)ˡ dθ from ½ to 1, times 2^(w+l), for w wins and l losses.
 
-    With n = w + l the integral is a tail of a binomial, and all of it a quotient of whole numbers,
-    Σ C(n+1, j ≤ w) / ((n+1) C(n, w)): nothing can overflow or cancel before the one division.
+    With n = w + l the integral is a binomial tail, and the result is a quotient of integers,
+    Σ C(n+1, j ≤ w) / ((n+1) C(n, w)). So only the final division can overflow.
     """
     tries = wins + losses
     term = tail = 1

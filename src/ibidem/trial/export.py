@@ -1,4 +1,4 @@
-"""The verdict for a program: all of it as values."""
+"""Convert the verdict to JSON values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .stats import Comparison, Judgement
 from .verdict import OUTCOMES, Setting, call, compared, lines
 
 JSON_VERSION = 1
-"""Of `as_json`; a field that goes or changes its meaning raises it."""
+"""Version of the JSON. It is raised if a field is removed or changes its meaning."""
 
 
 def as_json(judgement: Judgement, setting: Setting) -> dict[str, Any]:
-    """All of it for a program: shares as such (0.01 is one point), None where something cannot be told."""
+    """Return the verdict and its numbers as JSON values. Shares are fractions (0.01 is one point), unknown is None."""
     return {
         "version": JSON_VERSION,
         "verdict": str(call(judgement, setting)),

@@ -1,7 +1,7 @@
-"""What a history shows of each file: which lines of it stand there unchanged, and every text of it that was shown.
+"""Track which lines of each file a history shows, and which of them are still current.
 
-`ShownFiles` is a fold over messages. Files are known by the calls that name them. Agents write one file in several
-ways, absolute and relative, so two paths mean one file if one of them ends with the other.
+`VisibleFiles` reads the messages in order. The calls name the files. Agents use absolute and relative paths for one
+file, so two paths mean one file if one of them ends with the other.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..calls.file_access import Touch, touches
 from ..model import Message, Path, Text, ToolCall, ToolResult
 
 OLD_TEXT_KEYS = ("old_string", "old_str", "oldText", "old_text", "oldString")
-"""Arguments that quote what is to be replaced."""
+"""Arguments with the text to replace."""
 NEW_TEXT_KEYS = ("new_string", "new_str", "newText", "new_text", "newString")
-"""And what replaces it."""
+"""Arguments with the new text."""
 EDIT_LIST_KEY = "edits"
-"""The argument that holds several replacements at once."""
+"""Argument with a list of replacements."""
 WRITTEN_KEYS = ("content", "file_text", "contents")
-"""Arguments that hold all of a file."""
+"""Arguments with the complete content of a file."""
 SEARCHED_KEYS = frozenset(("pattern", "query", "command", "cmd", "url"))
-"""A call with one of these looks for something: its path may be a folder, and what it shows is no view of a file."""
+"""Arguments of searches and commands. Their path may be a folder, and their result is not a view of a file."""
 MAX_SHOWN_TEXTS = 200
-"""Texts of one file that are kept in mind, the last ones."""
+"""Maximum number of stored texts per file, the newest ones."""
 
 _NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|: |\|)")
 _PATCH = "*** Begin Patch"
@@ -34,17 +34,17 @@ _PATCHED_FILE = re.compile(r"\*\*\* (?:Add|Update|Delete) File: (.+)")
 
 
 class TextEdit(NamedTuple):
-    """What a call replaces in a file: lines that it quotes, and lines that it puts there."""
+    """One replacement in a file: the old and the new lines, stripped and without empty lines."""
 
     path: str
     old: tuple[str, ...]
     new: tuple[str, ...]
     height: tuple[int, int] | None = None
-    """Lines that go and lines that come, where they are all in one place."""
+    """Number of old and of new lines, if the replacement is at one position."""
 
 
 def text_edits(call: ToolCall) -> Iterator[TextEdit]:
-    """The replacements that a call asks for, as far as it quotes what it replaces."""
+    """Yield the replacements in a call that quote the old text."""
     given = decoded(call)
     if patch := _patch_in(given):
         yield from _patched(patch)
@@ -66,7 +66,7 @@ def _first(given: Any, keys: Sequence[str]) -> str:
 
 
 def _patch_in(given: Any) -> str:
-    """A patch in the format of Codex, wherever in a call's arguments it stands."""
+    """Return the first patch in Codex format anywhere in a call's arguments, or an empty string."""
     waiting = [given]
     while waiting:
         value = waiting.pop()
@@ -94,7 +94,7 @@ def _patched(patch: str) -> Iterator[TextEdit]:
 
 
 def _lines(text: str) -> tuple[str, ...]:
-    """Those that say something."""
+    """Return the lines that are not empty, stripped."""
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
@@ -104,7 +104,7 @@ def _normal(path: str) -> str:
 
 
 def named_files(call: ToolCall) -> list[str]:
-    """The files that a call is about."""
+    """Return the paths of the files that a call reads, edits or names."""
     found = [touch.path for touch in touches(call)] or [edit.path for edit in text_edits(call)]
     given = arguments(call) or {}
     if not found and not SEARCHED_KEYS & given.keys() and (path := _normal(file_of(call))):
@@ -113,7 +113,7 @@ def named_files(call: ToolCall) -> list[str]:
 
 
 class FileView(NamedTuple):
-    """A result that shows a file, by its place in the history."""
+    """A result with the content of a file, and its position in the history."""
 
     message: int
     path: Path
@@ -123,9 +123,9 @@ class FileView(NamedTuple):
 @dataclass(slots=True)
 class _FileRecord:
     spans: list[tuple[int, int | None]] = field(default_factory=list)
-    """Lines that were shown and not changed since, by their numbers now."""
+    """Line ranges that were shown and have not changed, by their current numbers."""
     moved: list[tuple[int, int]] = field(default_factory=list)
-    """Since the last view: from which line on numbers are others, and by how much."""
+    """Shifts of line numbers since the last view: the first line, and the difference."""
     texts: list[str] = field(default_factory=list)
     last: FileView | None = None
 
@@ -139,7 +139,7 @@ class _FileRecord:
         self.moved.clear()
 
     def edit(self, edit: TextEdit) -> None:
-        """Lines that are replaced stand no more, and those behind them have other numbers."""
+        """Remove the replaced lines from the visible ones, and shift the numbers of the lines after them."""
         first = self._line(edit.old[0]) if edit.old else None
         if edit.height is None or first is None:
             self.spans.clear()
@@ -155,7 +155,7 @@ class _FileRecord:
         self.moved.append((first, come - gone))
 
     def _line(self, text: str) -> int | None:
-        """The number of the first line that the last view shows so."""
+        """Return the current number of the first line in the last view that contains this text."""
         for line in self.last.text.split("\n") if self.last else ():
             if text in line and (found := _NUMBERED.match(line)):
                 number = int(found[1])
@@ -166,19 +166,20 @@ class _FileRecord:
 
 
 class ShownFiles:
-    """After some messages of a history."""
+    """Files and lines that the messages of a history show, up to a position."""
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._files: dict[str, _FileRecord] = {}
         self._paths: dict[str, list[str]] = {}
-        """By the last part of each."""
+        """Paths by file name."""
         self._asked: dict[str, ToolCall] = {}
         self._elsewhere: list[str] = []
-        """Calls that are about no file in particular, with their results: they may name several."""
+        """Calls without a specific file, with their results. They may show text of any file."""
         for message in messages:
             self.take(message)
 
     def take(self, message: Message) -> None:
+        """Add the next message of the history."""
         for part in message.parts:
             if isinstance(part, ToolCall):
                 self._asked[part.id] = part
@@ -214,7 +215,7 @@ class ShownFiles:
         if not edits and (content := _first(arguments(call), WRITTEN_KEYS)):
             record.show(content)
             record.spans.append((1, None))
-            record.last = None  # the call itself is the last view, and holds no reference
+            record.last = None  # the call itself has the current content, and calls contain no references
 
     def _record(self, path: str) -> _FileRecord:
         found = self._found(path)
@@ -230,12 +231,12 @@ class ShownFiles:
         return next((self._files[other] for other in reversed(known) if same_file(other, path)), None)
 
     def last_view(self, path: str) -> FileView | None:
-        """The result that showed the file last."""
+        """Return the last result that showed the file."""
         found = self._found(path)
         return found.last if found else None
 
     def stands(self, touch: Touch) -> bool:
-        """Whether every line that a read asks for was shown, and the file was not changed since."""
+        """Return whether all lines that a read requests were shown and have not changed since."""
         found = self._found(touch.path)
         if found is None or touch.kind != "read":
             return False
@@ -251,7 +252,7 @@ class ShownFiles:
         return False
 
     def shows(self, edit: TextEdit) -> bool:
-        """Whether each line that an edit quotes was shown of its file."""
+        """Return whether the history shows each old line of an edit."""
         found = self._found(edit.path)
         name = edit.path.rpartition("/")[2]
         missing = list(edit.old)
@@ -264,6 +265,6 @@ class ShownFiles:
 
 
 def same_file(one: str, other: str) -> bool:
-    """Whether two paths mean one file, as far as can be told: one of them may be relative."""
+    """Return whether two paths may mean the same file, also if one path is relative."""
     short, long = sorted((one, other), key=len)
     return long == short or (not short.startswith("/") and long.endswith(f"/{short}"))

@@ -1,8 +1,8 @@
-"""The file of a trial: what was planned, asked and answered, so that one that was ended goes on where it was.
+"""Run log of a trial: a file with its plan, calls and samples, so that an interrupted trial can be resumed.
 
-A row is a line of JSON, on the disk before anything comes of it. What is asked is written before it is sent: whenever
-we are killed, nothing is asked twice, and what was under way counts as paid for in full. There are digests, classes and
-counts in it; texts of answers only if that was asked for. Only its owner can read it.
+Each row is a line of JSON and is synced to disk before the next step. A call is logged before it is sent. So after a
+crash no sample is requested twice, and calls in flight count with their maximum cost. The file has digests, classes and
+counts, and texts of samples only on request. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .points import DecisionPoint
 from .providers import TRIAL_PROVIDERS, StopReason
 
 MAX_SAMPLES = 16
-"""Answers to each request, at the most."""
+"""Maximum number of samples per request."""
 NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, msgspec.ValidationError)
-"""What a row raises that somebody changed."""
+"""Errors from a row that was changed by hand or written by another version."""
 TRIAL_FIELD, TRIAL_VERSION = "ibidem_trial", 1
-"""What the first row begins with."""
+"""First field of the first row, and its value."""
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSetup:
-    """What stays as it is from the beginning of a trial to its end."""
+    """Settings and plan of a trial. They do not change while it runs or when it is resumed."""
 
     model: str
     format: str
@@ -51,35 +51,36 @@ class TrialSetup:
     budget: float
     started: float
     requests: int
-    """That the recordings have, with and without something left out."""
+    """Number of requests in the recordings, rewritten or not."""
     population: Mapping[str, int]
-    """Points of the recordings, by stratum."""
+    """Number of decision points in the recordings, by stratum."""
     factor: float
-    """Tokens of the provider for one of ours, as it was when it was planned."""
+    """Provider tokens per estimated token, at the time of planning."""
     paid: float
     saved: float
-    """Dollars that the input of the recordings costs, and that the profile saves of them, by replay."""
+    """Cost of the recordings, and what the profile saves of it, in dollars. Both are from a replay."""
     lets_thinking_go: bool
     """The profile may remove thinking."""
     asks_to_think: bool
-    """The recorded requests do."""
+    """The recorded requests have thinking enabled."""
     notes: tuple[str, ...]
     points: tuple[DecisionPoint, ...]
     elsewhere: bool = False
-    """Requests were sent where `--upstream` said: whoever goes on must say so again."""
+    """Requests are sent to the address of `--upstream`. A resumed trial must name it again."""
     probes: bool = False
-    """Questions are asked behind them."""
+    """Probes are part of the trial."""
     drawn_requests: int = 0
     drawn_rewritten: int = 0
-    """Requests of the sessions that points are drawn from, and those among them in which something is left out."""
+    """Requests of the sessions that points are drawn from, and the rewritten ones among them."""
     exact: bool = False
-    """All of these points are asked about, however few would do."""
+    """Use all of these points, even if fewer would be enough."""
 
     @property
     def margin(self) -> float | None:
-        """Extra looks per 100 rewritten requests at which nothing of the saving is left; None where nothing is saved.
-        Only rewritten requests are asked about, and the others add none: where few are rewritten, the saving bears more
-        extra looks in each hundred of those."""
+        """Extra re-reads per 100 rewritten requests that use up the savings, or None without savings.
+
+        Only rewritten requests can add re-reads. If few requests are rewritten, these may have more re-reads each.
+        """
         if not (self.paid > 0 and self.saved > 0 and self.drawn_rewritten):
             return None
         return 100 * self.saved / self.paid * max(1.0, self.drawn_requests / self.drawn_rewritten)
@@ -87,7 +88,7 @@ class TrialSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRow:
-    """What became of a call."""
+    """Result of one call."""
 
     key: CallKey
     rung: ThinkingRung
@@ -95,14 +96,14 @@ class AnsweredRow:
     paid: float
     usage: Usage | None = None
     sample: Sample | None = None
-    """Of an answer that counts."""
+    """Classified response, unless it was dropped."""
     probe: ProbeAnswer | None = None
-    """Of an answer to a probe that counts."""
+    """Graded response to a probe, unless it was dropped."""
 
 
 @dataclass(slots=True)
 class TrialLedger:
-    """What is known of a trial. Every change is written to the file at once, if there is one."""
+    """State of a trial. Each change is written to the file at once, if there is a file."""
 
     setup: TrialSetup
     path: Path | None = None
@@ -110,41 +111,43 @@ class TrialLedger:
     rung: ThinkingRung = ThinkingRung.KEPT
     spent: float = 0.0
     planned: int | None = None
-    """Points that are asked about, once that is known."""
+    """Number of points to use; None until the pilot has determined it."""
     stopped: str = ""
     budget: float = 0.0
     asked: dict[str, float] = field(default_factory=dict)
-    """Calls under way, and what each can cost at the most."""
+    """Maximum cost of each call in flight."""
     answers: dict[CallKey, AnsweredRow] = field(default_factory=dict)
     _handle: int | None = None
     _broken: str = ""
-    """Why nothing more can be written."""
+    """Error of a failed write. After it, no further rows can be written."""
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> None:
-        """Makes the file. Raises OSError where it cannot be made, or is there already."""
+        """Create the file and write the first row. Raises OSError if the file exists or cannot be created."""
         assert self.path is not None
         self._handle = _claimed(os.open(self.path, CREATE_FLAGS, 0o600), self.path)
         self._write({TRIAL_FIELD: TRIAL_VERSION, **_setup_row(self.setup), "rung": int(self.rung)})
 
     def close(self) -> None:
+        """Close the file, which also releases its lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
     def ask(self, key: CallKey, attempt: int, worst: float) -> None:
-        """Before it is sent."""
+        """Log a call before it is sent, with its maximum cost."""
         self.asked[str(key)] = self.asked.get(str(key), 0.0) + worst
         self._write({"ask": str(key), "try": attempt, "rung": int(self.rung), "worst": worst})
 
     def lost(self, key: CallKey, paid: float) -> None:
-        """It was sent and will be sent again; so much was paid for it, perhaps."""
+        """Log that a call failed and will be sent again. `cost` is its assumed cost."""
         self.asked.pop(str(key), None)
         self.spent += paid
         self._write({"again": str(key), "paid": paid})
 
     def answered(self, row: AnsweredRow, text: str = "") -> None:
+        """Log the result of a call. `text` is stored only if `stores_texts` is set."""
         self.asked.pop(str(row.key), None)
         self._take(row)
         kept = {"answer": text} if self.keeps_answers and text else {}
@@ -155,7 +158,7 @@ class TrialLedger:
         self._write({**told, "usage": usage, "sample": sample, **probe, **kept})
 
     def note(self, **row: Any) -> None:
-        """The rung, the number of points, why it stopped, or a new budget."""
+        """Change the thinking level, the number of points, the stop reason or the budget, and log it."""
         self._noted(row)
         self._write(row)
 
@@ -179,20 +182,23 @@ class TrialLedger:
                 while view:
                     view = view[os.write(self._handle, view) :]
                 os.fsync(self._handle)
-            except OSError as error:  # behind half a row nothing may follow, and what is not written is not sent
+            except OSError as error:  # a row after half a row would be unreadable, and unlogged calls must not be sent
                 why = one_line(error.strerror or str(error))
-                self._broken = f"{one_line(str(self.path))}: {why}: make room, then go on with --resume"
+                self._broken = f"{one_line(str(self.path))}: {why}: free disk space, then continue with --resume"
                 raise IbidemError(self._broken) from None
 
-    # ── what came of it ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def samples(self, point: str, arm: Arm) -> tuple[Sample, ...]:
-        """Answers that count: all were given on one rung."""
+        """Return the valid samples of a point in one variant: those with the current thinking level."""
         rows = (self.answers.get(CallKey(point, arm, number)) for number in range(self.setup.samples))
         return tuple(row.sample for row in rows if row and row.sample and row.rung == self.rung)
 
     def results(self, arms: Iterable[Arm] = Arm) -> list[PointResult]:
-        """Points with an answer in each of these arms. Those of a stratum stand for all that the recordings have."""
+        """Return the points with samples in every given variant.
+
+        The weight of a point is the number of recorded points of its stratum that it represents.
+        """
         wanted = set(arms)
         found = []
         for point in self.setup.points:
@@ -207,8 +213,10 @@ class TrialLedger:
         ]
 
     def settled(self) -> list[PointResult]:
-        """Points of which every answer is there, or dropped. The first answers to come in are short ones, and reading
-        again is short: a point that is still being asked looks worse than it is."""
+        """Return the points without open calls.
+
+        Short responses arrive first, and re-reads are short. An incomplete point would show too many re-reads.
+        """
         numbers = range(self.setup.samples)
         keys = {
             point.id: [CallKey(point.id, arm, number) for arm in Arm for number in numbers]
@@ -217,7 +225,7 @@ class TrialLedger:
         return [each for each in self.results() if not keys_left(self, keys[each.point])]
 
     def dropped(self) -> dict[str, DroppedAnswers]:
-        """Answers that do not count, by why."""
+        """Count dropped responses by reason."""
         found: dict[str, Counter[Arm]] = {}
         points: dict[str, dict[str, set[Arm]]] = {}
         for key, row in self.answers.items():
@@ -236,7 +244,7 @@ class TrialLedger:
         }
 
     def probed(self) -> list[ProbeResult]:
-        """Questions that were answered in both arms."""
+        """Return the probes with a valid response in both variants."""
         found = []
         for key in self.answers:
             if key.probe == AS_SENT and key.arm is Arm.ORIGINAL:
@@ -247,6 +255,7 @@ class TrialLedger:
         return found
 
     def probes_dropped(self) -> int:
+        """Return the number of probe responses that were refused, truncated or failed."""
         return sum(bool(key.probe) and row.stop != "ok" for key, row in self.answers.items())
 
     def _probe(self, key: CallKey) -> ProbeAnswer | None:
@@ -255,13 +264,13 @@ class TrialLedger:
 
     @property
     def tells_of_thinking(self) -> bool:
-        """Whether thinking that the profile lets go is tested as well. Where not, nothing is said about it."""
+        """Whether the removal of thinking by the profile is part of the test."""
         return self.rung is ThinkingRung.KEPT or not self.setup.lets_thinking_go
 
     @property
     def thinks(self) -> bool | None:
-        """Whether the model thought before it answered, as far as it was asked to or counted; None where that was left
-        to the model and nothing tells."""
+        """Whether the model used thinking, by its usage or the request; None if the model decided and did not report
+        it."""
         if self.usage.reasoning > 0:
             return True
         if self.rung is ThinkingRung.OFF:
@@ -270,7 +279,7 @@ class TrialLedger:
 
     @property
     def usage(self) -> Usage:
-        """All that was counted."""
+        """Sum of the usage of all responses."""
         counted = [row.usage for row in self.answers.values() if row.usage]
         return Usage(*(sum(getattr(each, name.name) for each in counted) for name in fields(Usage)))
 
@@ -286,8 +295,10 @@ def _setup_row(setup: TrialSetup) -> Json:
 
 
 def resumed(path: Path) -> TrialLedger:
-    """A trial that was begun. What was under way when it ended is paid for and not asked again. Raises IbidemError for
-    a file that is none, OSError for one that cannot be read or written."""
+    """Load the run log of an interrupted trial. Calls in flight count as failed, with their maximum cost.
+
+    Raises IbidemError if the file is not a run log, and OSError if it cannot be read or written.
+    """
     handle = _claimed(os.open(path, APPEND_FLAGS), path)
     try:
         return _read(path, handle)
@@ -297,7 +308,7 @@ def resumed(path: Path) -> TrialLedger:
 
 
 def _claimed(handle: int, path: Path) -> int:
-    """Nobody else goes on with it meanwhile, where that can be seen to."""
+    """Lock the file against other processes, except on Windows. Return its handle."""
     if sys.platform != "win32":
         import fcntl
 
@@ -305,8 +316,8 @@ def _claimed(handle: int, path: Path) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            told = "another process is at work on this trial"
-            raise IbidemError(f"{one_line(str(path))}: {told}: wait for it, or end it") from None
+            told = "another process is running this trial"
+            raise IbidemError(f"{one_line(str(path))}: {told}: wait until it ends, or stop it") from None
     return handle
 
 
@@ -316,22 +327,22 @@ def _read(path: Path, handle: int) -> TrialLedger:
     whole, _, rest = data.rpartition(b"\n")
     rows = [(number, _row(line, where, number)) for number, line in enumerate(whole.split(b"\n"), 1) if line.strip()]
     if not rows or rows[0][1].get(TRIAL_FIELD) != TRIAL_VERSION:
-        raise IbidemError(f"{where}: this is no file of a trial: name one that `ibidem trial` wrote")
+        raise IbidemError(f"{where}: not the file of a trial: pass one that `ibidem trial` wrote")
     try:
         ledger = TrialLedger(_setup(rows[0][1]), path)
         ledger.budget = ledger.setup.budget
         ledger.rung = ThinkingRung(rows[0][1]["rung"])
     except NOT_AS_WRITTEN:
         raise IbidemError(
-            f"{where} line 1: not as `ibidem trial` writes it: it was changed, or is of another version"
+            f"{where} line 1: not valid: it was changed, or another version of `ibidem trial` wrote it"
         ) from None
     for number, row in rows[1:]:
         try:
             _replay(ledger, row)
         except NOT_AS_WRITTEN:
-            raise IbidemError(f"{where} line {number}: not as `ibidem trial` writes it: delete this line") from None
+            raise IbidemError(f"{where} line {number}: not valid, it was changed: delete this line") from None
     ledger._handle = handle
-    if rest:  # it was cut while being written
+    if rest:  # the process was killed in the middle of a row
         os.ftruncate(ledger._handle, len(whole) + 1)
     for key, worst in list(ledger.asked.items()):
         ledger.answered(AnsweredRow(key=_key(key), rung=ledger.rung, stop="failed", paid=worst))
@@ -341,7 +352,7 @@ def _read(path: Path, handle: int) -> TrialLedger:
 def _row(line: bytes, where: str, number: int) -> Json:
     found = decoded(line)
     if not isinstance(found, dict):
-        raise IbidemError(f"{where} line {number}: this is no file of a trial: name one that `ibidem trial` wrote")
+        raise IbidemError(f"{where} line {number}: not the file of a trial: pass one that `ibidem trial` wrote")
     return found
 
 
@@ -371,7 +382,7 @@ def _replay(ledger: TrialLedger, row: Json) -> None:
 
 
 class _NotedRow(msgspec.Struct, forbid_unknown_fields=True):
-    """What `TrialLedger.note` is told, one at a time."""
+    """Row that `RunLog.log_change` writes, with one of these fields."""
 
     rung: ThinkingRung = ThinkingRung.KEPT
     planned: int = 0
@@ -380,7 +391,7 @@ class _NotedRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _money(found: Any) -> float:
-    """Less than nothing, or what is no number, would leave more of a budget than there is."""
+    """Return an amount of dollars. Raises ValueError for negative or invalid ones, which would raise the budget."""
     if not isinstance(found, int | float) or not 0 <= found < inf:
         raise ValueError
     return found
@@ -394,5 +405,5 @@ def _key(text: str) -> CallKey:
 
 
 def keys_left(ledger: TrialLedger, keys: Sequence[CallKey]) -> list[CallKey]:
-    """Those that were not asked yet, on the rung that the trial is on now."""
+    """Return the keys without a response at the current thinking level."""
     return [key for key in keys if (row := ledger.answers.get(key)) is None or row.rung != ledger.rung]

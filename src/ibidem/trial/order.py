@@ -1,8 +1,8 @@
-"""What is asked in which order, what that costs if all goes well, and what a call can cost at the most.
+"""Order of the calls of a trial, their expected cost, and the maximum cost of a call.
 
-Requests of a session begin with each other, in both arms (law 2). So each arm of a session is asked from its first
-point to its last: a point writes only what is new into the provider's cache, and its other answers only read. The first
-answer to a point is awaited up to its first byte, then the others are asked for together.
+Requests of a session are prefixes of each other, in both variants (invariant 2). So each variant of a session is sent
+from its first point to its last. A point writes only its new part into the provider's cache, and its other samples
+only read. They are sent in parallel after the first response byte of the first sample.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .probes import Probe
 from .replayed import ArmHistories
 
 USUAL_OUTPUT = 400
-"""Tokens of an answer, where the recordings do not tell."""
+"""Expected output tokens of a call if the recordings have no usage."""
 UNSURE_FACTOR = 2.0
-"""So many times our tokens a provider counts at the most for what it has not counted yet: newer ones count 1.6."""
+"""Maximum provider tokens per estimated token of new text. Newer models count up to 1.6."""
 HIDDEN_TOKENS = 1000
-"""Tokens that a provider may add to a request, for tools say."""
+"""Tokens that a provider may add to a request, for example for tools."""
 SURE_FACTOR = 1.1
-"""And so many times what it was seen to count, should that be more."""
+"""Safety factor on the largest observed ratio of provider tokens to estimated tokens."""
 LEAST_FACTOR = 0.5
-"""Of our tokens, what a request has at the least, whatever somebody between says that the provider counted."""
+"""Minimum provider tokens per estimated token. A gateway may report fewer."""
 COUNTED_SPAN = 0.7, 1.8
-"""Between which tokens of a provider for one of ours are believed."""
+"""Range of plausible provider tokens per estimated token."""
 
 
 class CallKey(NamedTuple):
-    """One answer that is asked for."""
+    """Key of one call: a sample of a point, or a probe."""
 
     point: str
     arm: Arm
     sample: int
     probe: str = ""
-    """Of a probe, whether it is asked `as sent` or `altered`; its number among those of the point is `sample`."""
+    """For a probe: `as sent` or `altered`. `sample` is then its number among the probes of the point."""
 
     def __str__(self) -> str:
         return f"{self.point}/{self.arm}/{self.sample}" + (f"/{self.probe}" if self.probe else "")
@@ -53,49 +53,51 @@ AS_SENT, ALTERED = "as sent", "altered"
 
 @dataclass(frozen=True, slots=True)
 class PointSize:
-    """Tokens of a point's requests, as we count them."""
+    """Estimated tokens of a point's requests."""
 
     original: int
     rewritten: int
     shared: int
-    """With which both begin, the head with them."""
+    """Tokens of the prefix that both variants share, including the request parameters."""
     known_original: int
     known_rewritten: int
-    """With which the point before it begins as well; the head at least."""
+    """Tokens of the prefix that a variant shares with the point before, at least the request parameters."""
     goes_on: bool
-    """All of the point before it stands at its beginning, in both arms."""
+    """The point before is a prefix of this one, in both variants."""
 
     def of(self, arm: Arm) -> int:
+        """Return the tokens of the request in this variant."""
         return self.original if arm is Arm.ORIGINAL else self.rewritten
 
     def known(self, arm: Arm) -> int:
+        """Return the tokens that this variant shares with the point before."""
         return self.known_original if arm is Arm.ORIGINAL else self.known_rewritten
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """The points of a session in their order, and their sizes."""
+    """Points of a session in order, with their sizes and probes."""
 
     session: str
     points: tuple[DecisionPoint, ...]
     sizes: tuple[PointSize, ...]
     head: int
-    """Tokens that stand before the history."""
+    """Tokens of the request parameters, which come before the history."""
     head_name: str
-    """Sessions with the same one share what stands there."""
+    """Digest of the request parameters. Sessions with the same digest share them in the provider's cache."""
     limit: int
-    """Tokens of output that are allowed."""
+    """Maximum output tokens."""
     probes: tuple[tuple[Probe, ...], ...] = ()
-    """Questions that are asked behind each point; empty where none are."""
+    """Probes of each point; empty without probes."""
 
     def cut(self) -> SessionPlan:
-        """Without its last point."""
+        """Return the plan without its last point."""
         return replace(self, points=self.points[:-1], sizes=self.sizes[:-1], probes=self.probes[:-1])
 
 
 @dataclass(slots=True)
 class Forecast:
-    """What a plan comes to."""
+    """Expected tokens, cost and calls of a plan."""
 
     fresh: float = 0.0
     read: float = 0.0
@@ -103,30 +105,31 @@ class Forecast:
     output: float = 0.0
     dollars: float = 0.0
     most: float = 0.0
-    """Dollars if nothing is found in a cache and every answer is as long as it may be."""
+    """Maximum cost in dollars: without any cache reads, and with maximum output."""
     calls: int = 0
     probes: int = 0
-    """Questions, of each arm."""
+    """Number of probes, counted in each variant."""
 
     @property
     def input(self) -> float:
+        """All input tokens."""
         return self.fresh + self.read + self.written
 
 
 @dataclass(slots=True)
 class Forecaster:
-    """Adds sessions up, in the order in which they are asked."""
+    """Sums up the expected cost of sessions, in the order in which they are sent."""
 
     price: Price
     samples: int
     output: float
     factor: float = 1.0
-    """Tokens of the provider for one of ours."""
+    """Provider tokens per estimated token."""
     total: Forecast = field(default_factory=Forecast)
     heads: set[str] = field(default_factory=set)
 
     def add(self, plan: SessionPlan, arms: Iterable[Arm] = Arm) -> float:
-        """Returns the dollars that it adds."""
+        """Add the calls of a session. Return their expected cost in dollars."""
         before = self.total.dollars
         for arm in arms:
             for at, size in enumerate(plan.sizes):
@@ -138,7 +141,8 @@ class Forecaster:
         return self.total.dollars - before
 
     def _probe(self, plan: SessionPlan, at: int, arm: Arm, probe: Probe) -> None:
-        """It only reads what was sent. Where a number is altered, what stands behind it is not known there."""
+        """Add the calls of a probe. They read the point's request from the cache, or its part before an altered
+        marker."""
         size = plan.sizes[at]
         usual, self.output = self.output, float(probe.answer_tokens)
         tokens = size.of(arm) + probe.tokens // 2
@@ -151,7 +155,10 @@ class Forecaster:
         self.output = usual
 
     def _known(self, plan: SessionPlan, size: PointSize, arm: Arm, *, first: bool) -> int:
-        """Tokens that were sent before. Without marks any beginning is found, else what ended at one."""
+        """Return the tokens that are in the provider's cache.
+
+        With explicit breakpoints, the cached prefix must end at one. If not, any shared prefix is read.
+        """
         found = plan.head if plan.head_name in self.heads else 0
         self.heads.add(plan.head_name)
         marks = self.price.caching.marks
@@ -173,6 +180,7 @@ class Forecaster:
         self.total.calls += 1
 
     def usage(self, tokens: int, known: int) -> Usage:
+        """Return the expected usage of a request of which `cached_tokens` are in the cache."""
         caching = self.price.caching
         size, read = round(tokens * self.factor), round(min(known, tokens) * self.factor)
         read = read - read % caching.step if read >= caching.minimum else 0
@@ -184,32 +192,34 @@ class Forecaster:
 
 
 def most_of(price: Price, tokens: float, limit: int) -> float:
-    """Dollars of a call of which nothing is found in a cache, and all of the output is used."""
+    """Return the maximum cost of a call in dollars: without cache reads, and with `limit` output tokens."""
     rates = price.rates(tokens)
     return tokens * max(rates.fresh, rates.write) + limit * rates.output
 
 
 def paid_for(price: Price, usage: Usage) -> float:
-    """Dollars of what a provider counted."""
+    """Return the cost of a call in dollars, from its usage."""
     rates = price.rates(usage.input)
     return rates.input_cost(usage) + usage.output * rates.output
 
 
 class Ceiling:
-    """How many tokens a request can have at the most, by what was counted for others."""
+    """Upper bound of a request's tokens, from the provider's counts for other requests."""
 
     def __init__(self) -> None:
         self._factor = UNSURE_FACTOR
         self._counted: dict[tuple[str, Arm], tuple[int, int]] = {}
 
     def of(self, point: str, arm: Arm, tokens: int, before: str = "") -> float:
-        """`before` is a point that this one begins with, all of it. The very request may have been counted already."""
+        """Return the maximum provider tokens of a request. `prefix_key` is the key of an earlier request that is its
+        prefix."""
         if (point, arm) in self._counted:
             return max(self._counted[point, arm][1], LEAST_FACTOR * tokens)
         ours, counted = self._counted.get((before, arm), (0, HIDDEN_TOKENS))
         return counted + self._factor * max(0, tokens - ours)
 
     def learn(self, point: str, arm: Arm, tokens: int, counted: int) -> None:
+        """Store the provider's count of a request with `tokens` estimated tokens."""
         self._counted.setdefault((point, arm), (tokens, counted))
         if tokens > HIDDEN_TOKENS:
             self._factor = max(self._factor, SURE_FACTOR * counted / tokens)
@@ -218,7 +228,7 @@ class Ceiling:
 def sizes_of(
     asker: Asker, found: Sequence[ArmHistories], rung: ThinkingRung, counts: EntrySizes
 ) -> tuple[int, list[PointSize]]:
-    """Tokens before the history, and those of each point."""
+    """Return the tokens of the request parameters, and the size of each point."""
     fields = asker.fields(rung)
     head = counts.value({key: fields[key] for key in fields if key not in SETTINGS})
     sizes: list[PointSize] = []
@@ -235,11 +245,12 @@ def sizes_of(
 
 
 SETTINGS = frozenset({"model", "max_tokens", "stream", "stream_options", "prompt_cache_key", "store", "thinking"})
-"""Fields that the model does not read."""
+"""Request fields that the model does not see, so that they have no tokens."""
 
 
 def counted_factor(points: Iterable[tuple[Sequence[DecisionPoint], Sequence[PointSize]]]) -> float:
-    """Tokens of the provider for one of ours, by how both grow from the first point of a session to the last."""
+    """Return the provider tokens per estimated token, from the growth of both between a session's first and last
+    point."""
     ratios = []
     for row, sizes in points:
         counted = [(point.input, size.original) for point, size in zip(row, sizes, strict=True) if point.input]
@@ -252,11 +263,13 @@ def counted_factor(points: Iterable[tuple[Sequence[DecisionPoint], Sequence[Poin
 
 
 def usual_output(points: Iterable[DecisionPoint]) -> float:
+    """Return the median of the recorded output tokens."""
     counted = [point.output for point in points if point.output]
     return float(median(counted)) if counted else float(USUAL_OUTPUT)
 
 
 def by_stratum(points: Iterable[DecisionPoint]) -> Mapping[Stratum, int]:
+    """Return the number of points in each stratum."""
     found = dict.fromkeys(Stratum, 0)
     for point in points:
         found[point.stratum] += 1
@@ -264,13 +277,13 @@ def by_stratum(points: Iterable[DecisionPoint]) -> Mapping[Stratum, int]:
 
 
 def lanes(plan: SessionPlan, samples: int, arm: Arm) -> Iterator[list[CallKey]]:
-    """The calls of an arm of a session: a row for each point, whose first is asked alone."""
+    """Yield the calls of each point of a session in one variant. The first call of a point is sent alone."""
     for point in plan.points:
         yield [CallKey(point.id, arm, sample) for sample in range(samples)]
 
 
 def probe_lanes(plan: SessionPlan, place: int) -> list[list[CallKey]]:
-    """The probes of a point, behind its own calls: a row for each request that they are asked behind."""
+    """Return the probe calls of a point, grouped by the request that they are appended to."""
     found = list(enumerate(plan.probes[place] if plan.probes else ()))
     point = plan.points[place].id
     rows = [[CallKey(point, arm, number, AS_SENT) for number, _ in found] for arm in Arm]

@@ -1,4 +1,4 @@
-"""What was asked and what came back, as far as the statistics are concerned: classes and counts, never texts."""
+"""Values for the statistics of a trial: samples, points and probes as classes and counts, without texts."""
 
 from __future__ import annotations
 
@@ -8,94 +8,93 @@ from typing import NamedTuple
 
 
 class Stratum(StrEnum):
-    """How much the next action has to do with a reference, the most first."""
+    """How much the recorded next action depends on a reference, in descending order."""
 
     FOLLOWS = "follows"
-    """It edits a line that the last view of its file shows only through a reference."""
+    """The action edits a line that the last view of its file has only as a reference."""
     TOUCHES = "touches"
-    """It is on a file whose last view holds a reference."""
+    """The action uses a file whose last view has a reference."""
     ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answer of the model."""
+    """One classified response of the model."""
 
     action: str
-    """Its class: tool and main argument, several calls as a sorted set in one line; `says` without a call."""
+    """Class of the action: tool and main argument, for several calls as a sorted set, or `says` without a call."""
     looks_again: bool
-    """It reads what stands, unchanged since, in the request."""
+    """The action reads lines that are in the request and have not changed since."""
     broken_edit: bool | None = None
-    """It edits a text that the request does not show; None where it edits nothing that can be told of."""
+    """The action edits a text that the request does not show; None without an edit that quotes text."""
     output_tokens: int = 0
     same_file: bool | None = None
-    """It is on a file that the recorded action is on; None where that is on none."""
+    """The action uses a file of the recorded action; None if that uses no file."""
     edit_likeness: float | None = None
-    """How much of what its edits put in is alike what was put in then, of 1; None where nothing was."""
+    """Similarity of the edited text to the recorded edit, from 0 to 1; None without a recorded edit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """A decision point and the answers to it. Arms may have fewer answers than were asked: what was refused, failed or
-    cut off is dropped, and counted elsewhere."""
+    """A decision point with its valid samples. Refused, failed or truncated ones are dropped and counted elsewhere."""
 
     point: str
-    """A digest that names it."""
+    """Id of the point, a digest."""
     session: str
-    """A digest; points of a session are not independent of each other."""
+    """Digest of the session. Points of one session are not independent."""
     stratum: Stratum
     weight: float
-    """Points of the recordings that it stands for."""
+    """Number of recorded points that it represents."""
     recorded: str
-    """The class of what the agent did."""
+    """Class of the recorded action."""
     original: tuple[Sample, ...]
     rewritten: tuple[Sample, ...]
 
 
 class DroppedAnswers(NamedTuple):
-    """Answers that do not count, for one reason."""
+    """Number of samples that were dropped for one reason, by variant."""
 
     original: int
     rewritten: int
     only_original: int = 0
     only_rewritten: int = 0
-    """Points at which it happened in one arm and not in the other."""
+    """Number of points at which it happened in this variant only."""
 
 
 class ProbeKind(StrEnum):
-    """What a probe asks for."""
+    """Kind of text that a probe requests."""
 
     LINE = "line"
     BLOCK = "block"
-    """Lines one after the other, verbatim."""
+    """Consecutive lines, verbatim."""
     WHICH = "which"
-    """A line that was shown with other words before."""
+    """A line that had another text in an earlier view."""
     ABSENT = "absent"
     """A line that was never shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """One answer to a probe."""
+    """One graded answer to a probe."""
 
     kind: ProbeKind
     inside: bool
-    """In the rewritten request a reference stands for what is asked for. Everything else is a control."""
+    """The rewritten request has a reference instead of the requested text. All other probes are a control."""
     fits: int
-    """Earlier results that the reference's label fits; 0 without a reference."""
+    """Number of earlier results with the label of the reference; 0 without a reference."""
     right: bool
-    """It says what the original says, to the letter."""
+    """The answer equals the text in the original, after normalization."""
     ratio: float
-    """How much of it is alike, of 1."""
+    """Similarity to the right answer, from 0 to 1."""
     called: bool = False
-    """It called a tool, although it was asked not to."""
+    """The answer called a tool, against the instruction."""
     followed: bool | None = None
-    """Whether it says what an altered number points at; None where none was altered."""
+    """The answer has the text that the altered reference points at; None without an altered reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """A question and its answers: to the original, the rewritten and the altered request."""
+    """Answers to one probe: with the original, the rewritten and the altered request."""
 
     point: str
     original: ProbeAnswer

@@ -1,6 +1,6 @@
-"""The verdict as one HTML page that needs nothing else: no network, no script at all, light and dark, on paper.
+"""Write the verdict as one HTML page without scripts and external files. It supports light mode, dark mode and print.
 
-It has the report's style and a little more. `page.html` has the markup.
+It uses the report's stylesheet with some additions. The markup is in `page.html`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ LOOKS = {
     TrialCall.NOTHING: "",
 }
 SCALE_STEP = 5.0
-"""The charts' ends are a multiple of this, in points."""
+"""The ends of the chart's axis are multiples of this, in points."""
 
 
 def write_trial_page(judgement: Judgement, setting: Setting, stream: IO[str], probes: ProbeTally | None = None) -> None:
+    """Write the page to `stream`, with the probes if there are any."""
     rows = list(table_rows(judgement))
     ends = [100 * abs(end) for row in rows if row.drawn and row.estimate for end in _ends(row.estimate)]
     scale = (max([*ends, setting.margin or 0.0, SCALE_STEP]) // SCALE_STEP + 1) * SCALE_STEP
@@ -77,7 +78,7 @@ def _ends(told: Estimate) -> tuple[float, ...]:
 
 
 class Tile(NamedTuple):
-    """A large number on the first screen."""
+    """A large number at the top of the page, with its title and a note."""
 
     what: str
     number: str
@@ -90,11 +91,11 @@ def _tiles(judgement: Judgement, setting: Setting) -> Iterator[Tile]:
     if looks:
         most = concerned(judgement.looks)
         bad = (judgement.looks.alarm or setting.stopped) and not most
-        yield _looks_tile("Extra looks per 100 rewritten requests", looks, bad)
+        yield _looks_tile("Extra re-reads per 100 rewritten requests", looks, bad)
         if most:
-            yield _looks_tile(f"The same where {STRATUM_WORDS[Stratum.FOLLOWS]}", most, True)
+            yield _looks_tile(f"Extra re-reads if {STRATUM_WORDS[Stratum.FOLLOWS]}", most, True)
     if looks and setting.margin is not None:
-        yield Tile("The saving is lost at", signed(setting.margin), "extra looks per 100 rewritten requests")
+        yield Tile("Savings are used up at", signed(setting.margin), "extra re-reads per 100 rewritten requests")
     if agreement:
         most = concerned(judgement.agreement)
         told = most or agreement

@@ -1,11 +1,11 @@
-"""How often chance alone does as much: labels are shuffled among the answers to each point.
+"""Permutation test: the probability that chance alone has an effect of the observed size.
 
-If the model answers a rewritten request as it does the original, the labels A and B say nothing about the answers to a
-point, so every way of giving the same number of labels to the same answers was equally likely. That holds point by
-point, whatever the points of a session have in common and however uneven the arms are, so the test is exact.
+If the model treats the rewritten request like the original, every assignment of the labels A and B to the samples of a
+point is equally likely. This holds for each point. It does not assume independent points or equal numbers of samples,
+so the test is exact.
 
-Statistics here are whole numbers in a unit that all points share. So "as much or more" is decided without rounding, and
-ties count, as they must. Points with the same answers shuffle alike: their sum is worked out once.
+Statistics are integers in a common unit, so ties are exact and count as "at least as large". Points with the same
+samples have the same distribution, so their sum is computed once.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from random import Random
 from typing import NamedTuple
 
 DRAWS = 9_999
-"""Shuffles where there are too many to go through them all."""
+"""Number of random permutations if an exact computation is too slow."""
 EXACT_WORK = 20_000
-"""Products of two probabilities that are worth an exact result, for each step of adding up."""
+"""Maximum products of two probabilities per convolution in an exact computation."""
 BUNDLE = 32
-"""Points that are added up before any is drawn."""
+"""Number of equal points that are summed exactly before sampling."""
 
 Chances = Mapping[int, float]
-"""How likely each value is."""
+"""Probability of each value."""
 
 
 class Shuffled(NamedTuple):
-    """What the labels of one point can come to: values in `unit`ths, each with the number of ways to it."""
+    """Distribution of one point's statistic: its values in 1/`unit`, each with its number of permutations."""
 
     unit: int
     ways: tuple[tuple[int, int], ...]
 
     @property
     def certain(self) -> bool:
+        """Whether all permutations have the same value."""
         return len(self.ways) == 1
 
 
 class PointTest(NamedTuple):
-    """One point in a test: what was observed, in the unit of what could have been."""
+    """One point in a test: its observed statistic, and the distribution of the statistic."""
 
     observed: int
     shuffled: Shuffled
     strength: int = 1
-    """How much it counts in the sum. Any numbers do, as long as they do not depend on the answers."""
+    """Weight in the sum. Any weights are valid if they do not depend on the samples."""
 
 
 def count_test(original: Sequence[bool], rewritten: Sequence[bool]) -> PointTest:
-    """Share of B that has it minus share of A that has it."""
+    """Return the test of a rate: its share in B minus its share in A."""
     unit = lcm(len(original), len(rewritten))
     there = sum(original) + sum(rewritten)
     observed = sum(rewritten) * (unit // len(rewritten)) - sum(original) * (unit // len(original))
@@ -57,7 +58,10 @@ def count_test(original: Sequence[bool], rewritten: Sequence[bool]) -> PointTest
 
 
 def agreement_test(original: Sequence[str], rewritten: Sequence[str]) -> PointTest:
-    """Share of pairs within A that agree minus share of pairs across A and B that do. A has two answers at least."""
+    """Return the test of the deficit: the share of equal pairs within A minus that across A and B.
+
+    A needs at least two samples.
+    """
     size, other = len(original), len(rewritten)
     both = Counter(original), Counter(rewritten)
     within = sum(comb(count, 2) for count in both[0].values())
@@ -71,7 +75,10 @@ def agreement_test(original: Sequence[str], rewritten: Sequence[str]) -> PointTe
 
 @lru_cache(maxsize=4096)
 def shuffled_counts(there: int, original: int, rewritten: int) -> Shuffled:
-    """Hypergeometric: `there` of all answers have it, and any of them may be A's."""
+    """Return the distribution of a rate difference if `positive_count` of all samples have the property.
+
+    It is a hypergeometric distribution.
+    """
     unit = lcm(original, rewritten)
     ways = {}
     for in_b in range(max(0, there - original), min(there, rewritten) + 1):
@@ -82,8 +89,10 @@ def shuffled_counts(there: int, original: int, rewritten: int) -> Shuffled:
 
 @lru_cache(maxsize=4096)
 def shuffled_agreement(several: tuple[int, ...], original: int, rewritten: int) -> Shuffled:
-    """`several` has the sizes of the groups of equal answers. An answer that is alone agrees with none, whichever label
-    it gets, so all of those are dealt together."""
+    """Return the distribution of the deficit. `group_sizes` has the sizes of the groups of equal samples.
+
+    Unique samples agree with no other sample under any label, so they are assigned together.
+    """
     alone = original + rewritten - sum(several)
     states: Counter[tuple[int, int, int]] = Counter()  # answers with label A, pairs within A, pairs across
     for taken in range(min(alone, original) + 1):
@@ -103,17 +112,17 @@ def shuffled_agreement(several: tuple[int, ...], original: int, rewritten: int) 
 
 
 def chance_of_more(points: Iterable[PointTest], rng: Random, draws: int = DRAWS) -> float:
-    """The one-sided p: how likely shuffled labels come to as much as was observed, or more.
+    """Return the one-sided p value: the probability that permuted labels give at least the observed sum.
 
-    Exact where that is quick, else (1 + as much) / (1 + draws), which is valid for any number of draws.
+    It is exact if that is fast. If not, it is (1 + draws at least as large) / (1 + draws), which is always valid.
     """
     tests = list(points)
     unit = lcm(*(test.shuffled.unit for test in tests))
-    # What the labels cannot change is on both sides alike, and leaves no trace in the comparison.
+    # Points with one possible value add the same constant to the observed and to the permuted sums.
     open_tests = [test for test in tests if not test.shuffled.certain]
     observed = sum(test.observed * test.strength * (unit // test.shuffled.unit) for test in open_tests)
     counts = Counter((test.shuffled, test.strength * (unit // test.shuffled.unit)) for test in open_tests)
-    kinds = sorted(counts.items())  # whatever order the points are in
+    kinds = sorted(counts.items())  # the result must not depend on the order of points
     parts = sorted((each for (kind, scale), count in kinds for each in _bundles(kind, count, scale)), key=len)
     whole: Chances = {0: 1.0}
     for place, part in enumerate(parts):
@@ -137,7 +146,7 @@ def _bundles(kind: Shuffled, count: int, scale: int) -> Iterable[Chances]:
 
 @lru_cache(maxsize=256)
 def _summed(kind: Shuffled, count: int, scale: int) -> Chances:
-    """The sum over several points that shuffle alike."""
+    """Return the distribution of the sum over `count` points with the same distribution."""
     ways_in_all = sum(ways for _, ways in kind.ways)
     one = {value * scale: ways / ways_in_all for value, ways in kind.ways}
     whole: Chances = {0: 1.0}

@@ -1,7 +1,7 @@
-"""From surveys of recorded sessions to a plan: whom to ask, which points, and what that costs.
+"""Plan a trial from surveys of recorded sessions: the model, the decision points, and the cost.
 
-A trial asks one model in one format, of requests that went to that provider. How many points it asks about is settled
-here, by the budget, before the first answer.
+A trial uses one model and one wire format, and requests that were recorded with that provider. The plan selects as many
+points as the budget allows. The pilot may reduce their number later.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .providers import TRIAL_PROVIDERS
 from .replayed import ArmHistories, histories
 
 MAX_POINTS = 400
-"""Points that are asked about at the most, whatever the budget."""
+"""Maximum number of points for any budget."""
 USUAL_POINTS = 100
-"""Points that are planned where no budget is given."""
+"""Number of points if no budget is set."""
 RESERVE_CALLS = 1.5
-"""So many calls at their highest price are left of the budget, or the last ones would not be sent."""
+"""Calls at maximum cost that the plan keeps in reserve. Without them, the last calls would not be sent."""
 SESSION_SHARE = 0.1
-"""Of the budget, that one session may take: few long ones would tell little. More where there are fewer than ten."""
+"""Share of the budget for one session, or more with fewer than ten sessions. A few long sessions are a poor sample."""
 PASSES = 3
-"""How often points are chosen, without those that were found to be too long for that."""
+"""Maximum number of selections. Each one excludes the points that the one before found too long."""
 SEPARATOR = ", "
 
 
 @dataclass(frozen=True, slots=True)
 class TrialTarget:
-    """Whom to ask."""
+    """Model of a trial, with its wire format and price."""
 
     format: str
     model: str
@@ -58,14 +58,16 @@ class TrialTarget:
 
 
 def surveys_of(path: str, profile: str, base: str = "") -> list[SessionSurvey]:
-    """Of all sessions in a log. Raises LogError for what is none, OSError for what cannot be read."""
+    """Survey all sessions in a log. Raises LogError if it is not a log, OSError if it cannot be read."""
     sessions = read(path, fetch(path, base))
     return [survey(session, place, profile) for place, session in enumerate(sessions)]
 
 
 def target(surveys: Sequence[SessionSurvey], prices: Prices, model: str | None, *, elsewhere: bool) -> TrialTarget:
-    """The model that is asked: the one that is named, or the one of most points. Requests go to the provider they came
-    from, unless they are sent `elsewhere`. Raises IbidemError where there is none."""
+    """Choose the model of the trial: `model`, or the one with the most points.
+
+    Requests are sent to their original provider, unless `elsewhere` is set. Raises IbidemError if no model fits.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for each in surveys:
         name = model or each.model
@@ -77,23 +79,26 @@ def target(surveys: Sequence[SessionSurvey], prices: Prices, model: str | None, 
     price = prices.of(name, format_)
     if price.assumed:
         raise IbidemError(
-            f"no price is known for {name!r}, so no budget could be kept: give its prices with --prices FILE"
+            f"no price is known for {name!r}, so the budget cannot be enforced: pass its prices with --prices FILE"
         )
     check_price(price, name)
     return TrialTarget(format_, name, price)
 
 
 def check_price(price: Price, name: str) -> None:
-    """Raises IbidemError where answers would seem to cost nothing."""
+    """Raise IbidemError if the price has no output price, because output would then seem free."""
     rates = price.rates(0)
     if rates.fresh > 0 and not rates.output > 0:
-        told = f"no price of output is given for {name!r}, so no budget could be kept"
+        told = f"no output price is known for {name!r}, so the budget cannot be enforced"
         raise IbidemError(f'{told}: add "output" to it in the file of --prices')
 
 
 def _came_from(known: SessionSurvey, model: str) -> bool:
-    """Whether these requests went to the very provider that is asked. Own prices name no provider: the list does. Logs
-    of clients that speak to many providers do not say it surely."""
+    """Return whether these requests were recorded with the provider of `model`.
+
+    The bundled price list names the provider, because a user's own prices do not. Logs without a host count only if
+    their agent always uses this provider.
+    """
     provider = TRIAL_PROVIDERS[known.format]
     went = known.host == urlsplit(provider.base).hostname if known.host else known.agent in provider.clients
     listed = Prices().of(model, known.format)
@@ -102,20 +107,20 @@ def _came_from(known: SessionSurvey, model: str) -> bool:
 
 def _nobody(surveys: Sequence[SessionSurvey], model: str | None) -> str:
     if not any(each.points for each in surveys):
-        return "nothing in these recordings is rewritten, so there is nothing to ask about: name longer sessions"
+        return "no request in these recordings is rewritten, so there are no decision points: pass longer sessions"
     having = [each for each in surveys if each.points]
     models = SEPARATOR.join(sorted({each.model for each in having if each.model})) or "no model"
     if not any(each.model for each in having) and model is None:
-        return "the recordings name no model: name one with --model, and where to send them with --upstream"
+        return "the recordings name no model: pass --model, and the provider's address with --upstream"
     bases = SEPARATOR.join(dict.fromkeys(TRIAL_PROVIDERS[each.format].base for each in having))
-    told = f"nothing says that the recorded requests ({models}) went to the provider of {model or 'their model'}"
-    return f"{told}: name where to send them with --upstream, as in --upstream {bases}"
+    told = f"the recorded requests ({models}) may be from another provider than that of {model or 'their model'}"
+    return f"{told}: pass the provider's address with --upstream, as in --upstream {bases}"
 
 
 def asked_surveys(
     surveys: Iterable[SessionSurvey], aim: TrialTarget, *, named: bool, elsewhere: bool
 ) -> list[SessionSurvey]:
-    """Those that can be asked about, each session once: a log may have been copied."""
+    """Return the surveys that fit the model, each session once, because a log may be copied."""
     found: dict[str, SessionSurvey] = {}
     for each in surveys:
         fits = each.format == aim.format and (named or each.model == aim.model)
@@ -124,28 +129,29 @@ def asked_surveys(
     return list(found.values())
 
 
-# ── a session, ready to be asked about ──────────────────────────────────────────────────────────────────────────────
+# ── sessions with their requests ────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSession:
+    """A recorded session with the requests of its points, ready to be sent."""
+
     asker: Asker
     points: dict[str, ArmHistories]
-    """By the ids of points. Those that the provider would refuse, or of which nobody can say what they cost, are not
-    among them."""
+    """Histories by point id, without points that the provider would reject or whose cost is unknown."""
     head: SessionHead
     _shown: dict[str, ShownFiles] = field(default_factory=dict)
     _recorded: dict[str, RecordedAction] = field(default_factory=dict)
 
     def shown(self, point: str) -> ShownFiles:
-        """What the request of a point shows of files, with all that was left out of it put back."""
+        """Return what the original request of a point shows of files."""
         if point not in self._shown:
             read = formats.named(self.asker.format).read
             self._shown[point] = ShownFiles([read(*each) for each in enumerate(self.points[point].original)])
         return self._shown[point]
 
     def recorded(self, point: str) -> RecordedAction:
-        """What the agent did at a point."""
+        """Return the agent's recorded action at a point."""
         if point not in self._recorded:
             read = formats.named(self.asker.format).read
             said = [read(*each) for each in enumerate(self.points[point].answer)]
@@ -154,7 +160,7 @@ class LoadedSession:
 
 
 def load(known: SessionSurvey, points: Sequence[DecisionPoint], profile: str, aim: TrialTarget) -> LoadedSession:
-    """Reads a session again and rewrites its requests at these points. Raises IbidemError if the log has changed."""
+    """Read a session again and rewrite its requests at these points. Raises IbidemError if the log has changed."""
     session = _again(known)
     if is_changed(session, points):
         raise IbidemError(_changed(known))
@@ -184,7 +190,7 @@ def _again(known: SessionSurvey) -> Recording:
 
 
 def _changed(known: SessionSurvey) -> str:
-    return f"{one_line(Path(known.path).name)}: the log has changed since it was looked at: begin another trial"
+    return f"{one_line(Path(known.path).name)}: the log has changed since the plan was made: start a new trial"
 
 
 # ── the plan ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -192,7 +198,7 @@ def _changed(known: SessionSurvey) -> str:
 
 @dataclass(slots=True)
 class TrialPlan:
-    """What is to be asked."""
+    """Sessions and points of a trial, with the expected cost."""
 
     sessions: list[SessionPlan] = field(default_factory=list)
     forecast: Forecast = field(default_factory=Forecast)
@@ -200,14 +206,14 @@ class TrialPlan:
     output: float = 0.0
     rung: ThinkingRung = ThinkingRung.KEPT
     thinks: bool = False
-    """The recorded requests ask the model to think."""
+    """The recorded requests have thinking enabled."""
     notes: list[str] = field(default_factory=list)
     unsound: int = 0
-    """Points that the provider would refuse as they were recorded, or that hold files of unknown size."""
+    """Number of points that the provider would reject as recorded, or with files of unknown size."""
     too_long: set[str] = field(default_factory=set)
-    """Points that are left out because their session would take too much of the budget."""
+    """Points that are omitted because their session would use too much of the budget."""
     cut: bool = False
-    """The budget ends it, not the number of points."""
+    """The budget limits the plan, not the number of points."""
 
     @property
     def points(self) -> list[DecisionPoint]:
@@ -226,7 +232,7 @@ def plan_trial(
     looked: Callable[[], object] = lambda: None,
     probes: bool = False,
 ) -> TrialPlan:
-    """As many points as the budget pays for, if all goes well. `looked` is called for each session that was read."""
+    """Select as many points as the budget is expected to pay for. `on_session` is called after each session."""
     wanted = _Wanted(profile, samples, seed, most, budget, probes)
     too_long: set[str] = set()
     for _ in range(PASSES):
@@ -234,13 +240,13 @@ def plan_trial(
         plan.too_long = too_long
         before = len(too_long)
         _fill(plan, surveys, aim, wanted, looked)
-        if len(too_long) == before:  # else others are chosen for them, so that there are as many of each kind
+        if len(too_long) == before:  # if not, select again, so that other points of their stratum take their place
             break
     return plan
 
 
 class _Wanted(NamedTuple):
-    """What was asked for."""
+    """Arguments of `plan_trial` that select points."""
 
     profile: str
     samples: int
@@ -290,7 +296,7 @@ def _fill(
 def _affordable(
     session: SessionPlan, known: SessionSurvey, most: float, price: Price, samples: int, plan: TrialPlan
 ) -> SessionPlan:
-    """As many of its points, from the first on, as cost no more than that. What comes behind is too long as well."""
+    """Remove the last points until the session costs at most `most`. Add all later points to `too_long`."""
     whole = session
     while session.points and forecast_of([session], price, samples, plan.output, plan.factor).dollars > most:
         session = session.cut()
@@ -307,8 +313,10 @@ def _place(point: DecisionPoint) -> tuple[int, int]:
 def session_plan(
     points: Sequence[DecisionPoint], loaded: LoadedSession, rung: ThinkingRung, probing: int | None = None
 ) -> SessionPlan:
-    """`probing` is the seed that probes are drawn with, None where there are none: a plan that is made again has the
-    questions that it had."""
+    """Return the points of a session with their sizes.
+
+    `probe_seed` is the seed of the probes, or None without probes. A resumed trial uses it to get the same questions.
+    """
     sound = [point for point in points if point.id in loaded.points]
     head, sizes = sizes_of(loaded.asker, [loaded.points[point.id] for point in sound], rung, EntrySizes())
     fields: Json = loaded.head.fields
@@ -323,6 +331,7 @@ def _probes(point: DecisionPoint, loaded: LoadedSession, seed: int) -> tuple[Pro
 
 
 def forecast_of(sessions: Iterable[SessionPlan], price: Price, samples: int, output: float, factor: float) -> Forecast:
+    """Return the expected calls, tokens and cost of these sessions."""
     forecaster = Forecaster(price, samples, output, factor)
     for each in sessions:
         forecaster.add(each)
@@ -345,7 +354,7 @@ def setup_of(
     probes: bool = False,
     exact: bool = False,
 ) -> TrialSetup:
-    """What the file of a trial begins with. `exact`: as many points as were asked for, and no fewer."""
+    """Return the first row of a run log. `exact`: use all points, even if fewer would be enough."""
     chosen = {each.session for each in plan.sessions}
     drawn = [each for each in surveys if each.digest in chosen]
     return TrialSetup(
@@ -375,15 +384,15 @@ def setup_of(
 
 @dataclass(frozen=True, slots=True)
 class TrialSaving:
-    """What a profile saves on sessions, by replay: what a trial is held against."""
+    """Cost of recorded sessions and what a profile saves of it, from a replay. The verdict compares harm with it."""
 
     paid: float
-    """Dollars for input, and for output as far as it was recorded: an extra request has both."""
+    """Dollars for input and recorded output, because an extra request costs both."""
     saved: float
 
 
 def saving(surveys: Iterable[SessionSurvey], profile: str, aim: TrialTarget) -> TrialSaving:
-    """On these sessions, priced as the model that is asked."""
+    """Compute cost and savings of these sessions, at the price of the trial's model."""
     settings = ReportSettings((profile,), prices={aim.model: aim.price}, model=aim.model)
     paid = saved = 0.0
     for path in dict.fromkeys(each.path for each in surveys):
@@ -396,7 +405,7 @@ def saving(surveys: Iterable[SessionSurvey], profile: str, aim: TrialTarget) -> 
 
 
 def _output_cost(path: str, aim: TrialTarget) -> float:
-    """Dollars for what the agent's model answered, priced as the model that is asked."""
+    """Return the cost of the recorded output in dollars, at the price of the trial's model."""
     counted = (row for session in read_facts(path, fetch(path)).sessions for row in session.counted if row is not None)
     usages = [Usage(*row) for row in counted]
     return sum(aim.price.rates(usage.input).output * usage.output for usage in usages)

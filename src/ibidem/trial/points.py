@@ -1,12 +1,12 @@
-"""Decision points: recorded requests and what the agent did next, picked by how much that has to do with a reference.
+"""Select decision points: recorded requests with the agent's next action.
 
-Most requests hold a reference somewhere, and few next actions have anything to do with one. So points are picked by
-strata (`outcomes.Stratum`): half from those that must follow a reference, a quarter from other calls on such a file, a
-quarter from the rest. Requests in which nothing is left out are no points: both arms would be one.
+Most requests contain a reference, but few next actions depend on one. So points are selected by stratum
+(`outcomes.Stratum`): half from actions that must follow a reference, a quarter from other actions on a file with a
+reference, and a quarter from the rest. Unchanged requests are not decision points, because both variants are equal.
 
-Sessions are drawn at random, each in proportion to the points that it has of what is wanted, and of each a few points
-are taken: points of one session share their beginning, which is paid for once. Drawn so, the points of a stratum have
-about the same chance each, and each stands for as many points of the recordings as any other of its stratum.
+Sessions are drawn at random, with a probability in proportion to their points in each stratum. A few points of each
+are used, because points of one session share a prefix, which is paid for once. So the points of a stratum have about
+the same probability, and each represents the same number of recorded points.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from .outcomes import Stratum
 from .replayed import RequestEdits, replayed
 
 SHARES: Mapping[Stratum, float] = {Stratum.FOLLOWS: 0.5, Stratum.TOUCHES: 0.25, Stratum.ANY: 0.25}
-"""Of the points that are asked about."""
+"""Share of the selected points per stratum."""
 MAX_PER_SESSION = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint:
-    """A request of a recorded session, by its place there, and what came next."""
+    """Position of a request in a recorded session, with the class of the agent's next action."""
 
     id: str
     session: str
-    """Digests, which say nothing of what was said."""
+    """Digest of the session. Both digests contain no text."""
     segment: int
     number: int
     length: int
     stratum: Stratum
     recorded: str
-    """The class of what the agent did."""
+    """Class of the recorded action."""
     input: int | None = None
     output: int | None = None
-    """Tokens that were counted for it, where the log says."""
+    """Input and output tokens by the provider's count, if the log has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSurvey:
-    """A session and its points."""
+    """Decision points of a recorded session under a profile."""
 
     digest: str
     path: str
-    """Of its log."""
+    """Path of the log."""
     place: int
-    """Among the sessions of that log."""
+    """Index of the session in the log."""
     agent: str
     format: str
     model: str
-    """The one that most of its points were asked of; without points, most of its requests."""
+    """Model of most points, or of most requests if there are no points."""
     requests: int
-    """That were answered, with or without something left out."""
+    """Number of requests with a response, rewritten or not."""
     points: tuple[DecisionPoint, ...]
     host: str = ""
-    """Where its requests went, if the recording says."""
+    """Host that the requests were sent to, if the recording has it."""
 
 
 def survey(session: Recording, place: int, profile: str) -> SessionSurvey:
-    """The points of a session under a profile."""
+    """Find the decision points of a session under a profile. `place` is the session's index in its log."""
     name = session_digest(session)
     models: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -94,13 +94,13 @@ def survey(session: Recording, place: int, profile: str) -> SessionSurvey:
 
 
 def session_digest(session: Recording) -> str:
-    """A session is known by its id, and by what it begins with: its log may lie anywhere."""
+    """Return a digest of a session's id and first messages. It does not depend on the path of the log."""
     history = session.segments[0].history if session.segments else []
     return digest(session.format, session.id, session.name, to_json(history[:2]))
 
 
 def beginnings(segment: RecordedSegment) -> dict[int, str]:
-    """Digests of what its requests say, by their lengths."""
+    """Return a digest of the history of each request, by history length."""
     lengths = {sent.length for sent in segment.requests}
     running, found = sha256(), dict[int, str]()
     for length, entry in enumerate(segment.history, 1):
@@ -111,7 +111,7 @@ def beginnings(segment: RecordedSegment) -> dict[int, str]:
 
 
 def is_changed(session: Recording, points: Iterable[DecisionPoint]) -> bool:
-    """Whether a session does not say any more what it said when these points were picked."""
+    """Return whether the session's log has changed since these points were selected."""
     known: dict[int, dict[int, str]] = {}
     for point in points:
         segment = session.segments[point.segment] if point.segment < len(session.segments) else None
@@ -145,20 +145,20 @@ def _point(session: str, request: RequestEdits, calls: Sequence[ToolCall], looki
 
 
 class _Looking:
-    """Goes through a session with its requests, and knows what each of them shows."""
+    """Reads a session along with its requests, and tracks the files that each request shows."""
 
     def __init__(self, session: Recording) -> None:
         self._session = session
         self._dialect = formats.named(session.format)
         self._segment = -1
         self.beginnings: dict[int, str] = {}
-        """Of the requests of this stretch."""
+        """Digests of the histories of the current segment, by length."""
         self._messages: list[Message] = []
         self._shown = ShownFiles()
         self._taken = 0
 
     def answer(self, request: RequestEdits) -> list[ToolCall] | None:
-        """The calls that were made next; None where nothing tells what came next."""
+        """Return the calls of the agent's next action, or None if the log has no next action."""
         history = self._session.segments[request.segment].history
         if request.segment != self._segment:
             self._segment, self._shown, self._taken = request.segment, ShownFiles(), 0
@@ -179,6 +179,7 @@ class _Looking:
             yield message
 
     def stratum(self, request: RequestEdits, calls: Iterable[ToolCall]) -> Stratum:
+        """Return how much the next action depends on a reference."""
         found = Stratum.ANY
         for call in calls:
             edits = list(text_edits(call))
@@ -194,19 +195,21 @@ class _Looking:
         return found
 
 
-# ── picking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── selection ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def population(surveys: Iterable[SessionSurvey]) -> Counter[Stratum]:
-    """How many points there are of each stratum."""
+    """Return the number of points in each stratum."""
     return Counter(point.stratum for each in surveys for point in each.points)
 
 
 def choose(
     surveys: Sequence[SessionSurvey], most: int, seed: int, without: Container[str] = ()
 ) -> list[list[DecisionPoint]]:
-    """Points to ask about, by session, ascending in each; in the order in which sessions were drawn. Any beginning of
-    that order is a choice as well, of fewer points. `without` are the ids of points that may not be picked."""
+    """Select points by session, in the order in which sessions were drawn. Within a session, points are ascending.
+
+    The first sessions alone are a valid selection, too. `without` has the ids of excluded points.
+    """
     if without:
         surveys = [
             replace(each, points=tuple(point for point in each.points if point.id not in without)) for each in surveys
@@ -215,7 +218,7 @@ def choose(
     taken: Counter[Stratum] = Counter()
     picked: dict[str, list[DecisionPoint]] = {}
     order = _drawn(surveys, chance)
-    for strict in (True, False):  # the second time also what is more than its share, if there is room
+    for strict in (True, False):  # the second pass may exceed the share of a stratum, to reach the number of points
         for each in order:
             mine = picked.setdefault(each.digest, [])
             for point in _of_session(each, mine, taken, most, chance, strict=strict):
@@ -224,7 +227,7 @@ def choose(
 
 
 def _drawn(surveys: Sequence[SessionSurvey], chance: random.Random) -> list[SessionSurvey]:
-    """Without putting back, each with a chance in proportion to what it has of each stratum."""
+    """Return the sessions in random order, without replacement, weighted by their points in each stratum."""
     every = population(surveys)
 
     def worth(each: SessionSurvey) -> float:
@@ -244,7 +247,7 @@ def _of_session(
     *,
     strict: bool,
 ) -> Iterator[DecisionPoint]:
-    """What is missing most, as long as the session has it."""
+    """Yield points of a session, each from the stratum that is furthest below its share."""
     known = {point.id for point in mine}
     left = {name: [point for point in session.points if point.stratum == name] for name in Stratum}
     for points in left.values():

@@ -1,8 +1,7 @@
-"""What probes say: how often answers are right with each request, where they are not, and whether references are
-followed at all. Values in, words out.
+"""Results of the probes: how often answers are right with each request, and whether the model follows references.
 
-Each question is asked of both requests, so only those count that are right with one of them alone (McNemar, exactly).
-The test is one-sided, for harm. It takes questions for independent of each other.
+Each question is sent with both requests. Only questions that are right with one of the two count (McNemar's exact
+test). The test is one-sided, for harm, and assumes independent questions.
 """
 
 from __future__ import annotations
@@ -28,65 +27,69 @@ FITS_WORDS = {
     2: "label fits two",
     3: "label fits three or more",
 }
-"""How hard a reference is to find."""
-ABILITY = "Probes show ability when asked, not use: they are no part of the verdict."
+"""Rows by the number of earlier results with the reference's label. With more of them, the reference is ambiguous."""
+ABILITY = "Probes show ability on request, not behavior without a question. They are not part of the verdict."
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeCount:
-    """Questions of one sort."""
+    """Results of one group of questions, with the original and with the rewritten requests."""
 
     words: str
     questions: int
     original: float
     rewritten: float
-    """Shares that are right."""
+    """Share of right answers."""
     only_original: int
     only_rewritten: int
-    """Questions that are right with one of the requests alone."""
+    """Number of questions that are right with one of the requests only."""
     alike_original: float
     alike_rewritten: float
-    """How much of an answer is alike what is right, in the mean."""
+    """Mean similarity of an answer to the right one, from 0 to 1."""
     p: float | None = None
-    """One-sided, for harm; None in a part of others."""
+    """One-sided p value for harm; None for a part of a larger group."""
     part: bool = False
+    """The group is a part of the one above it in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlteredCount:
-    """Questions that were right, and were asked again with a reference that names another result."""
+    """Results of questions with a right answer that were sent again with an altered reference."""
 
     questions: int
     still_right: int
     followed: int
-    """Answered with what the altered reference points at."""
+    """Number of answers with the text that the altered reference points at."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTally:
+    """Results of all probes of a trial."""
+
     inside: ProbeCount
     outside: ProbeCount
     rows: tuple[ProbeCount, ...]
-    """These two, each with its parts behind it."""
+    """Table rows: both groups, each followed by its parts."""
     altered: AlteredCount
     called: tuple[int, int]
-    """Answers in each arm that called a tool."""
+    """Number of answers with a tool call, for A and for B."""
     dropped: int = 0
-    """Answers that were refused, failed or cut off: their questions do not count."""
+    """Number of refused, failed or truncated answers. Their questions are not counted."""
 
     @property
     def harm(self) -> bool:
+        """Whether text behind references is found significantly less often."""
         return self.inside.p is not None and self.inside.p <= PROBE_LEVEL
 
 
 def mcnemar(lost: int, won: int) -> float:
-    """How often so many or more of those that differ are lost, if losing and winning are equally likely."""
+    """Return the one-sided p value of the losses, if a loss and a win are equally likely."""
     count = lost + won
     return sum(comb(count, each) for each in range(lost, count + 1)) / (1 << count)
 
 
 def tally(results: Sequence[ProbeResult], dropped: int = 0) -> ProbeTally | None:
-    """None without questions."""
+    """Count the results of all probes, or return None without any."""
     if not results:
         return None
     inside = [each for each in results if each.original.inside]
@@ -143,21 +146,25 @@ def _altered(results: Iterable[ProbeResult]) -> AlteredCount:
     return AlteredCount(len(found), sum(each.right for each in found), sum(bool(each.followed) for each in found))
 
 
-# ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def probe_lines(found: ProbeTally) -> list[str]:
-    """What it comes to, the control with it, and whether it was following that was measured."""
+    """Return sentences: the result, its control, whether the model follows references, and dropped answers."""
     inside, outside = found.inside, found.outside
-    first = f"Asked for text that a reference stands for, {_change(inside)}"
-    loss = "It is right less often where a reference stands." if found.harm else "No loss was found, which proves none."
-    lines = [f"{first} {loss}", f"Asked for other text, {_change(outside)}", _following(found.altered)]
+    first = f"Text behind a reference: {_change(inside)}"
+    loss = (
+        "Answers about text behind a reference are right less often."
+        if found.harm
+        else "No loss was found, but a loss is still possible."
+    )
+    lines = [f"{first} {loss}", f"Other text: {_change(outside)}", _following(found.altered)]
     if sum(found.called):
         lines.append(
-            f"Called a tool although asked not to: {found.called[0]:,} answers to A, {found.called[1]:,} to B."
+            f"Tool called despite the instruction: {found.called[0]:,} answers to A, {found.called[1]:,} to B."
         )
     if found.dropped:
-        lines.append(f"Dropped, since they were refused, failed or cut off: {plural(found.dropped, 'answer')}.")
+        lines.append(f"Dropped because refused, failed or truncated: {plural(found.dropped, 'answer')}.")
     return [*lines, ABILITY]
 
 
@@ -169,19 +176,19 @@ def _change(told: ProbeCount) -> str:
 
 def _following(told: AlteredCount) -> str:
     if not told.questions:
-        return "No reference was altered, so nothing says whether references are followed or text is found without."
+        return "No reference was altered, so it is unknown whether the model follows references."
     right, there = told.still_right / told.questions, told.followed / told.questions
     said = (
         f"With the reference altered to name another result, {level(right)} of "
-        f"{plural(told.questions, 'right answer')} stay right and {level(there)} say what stands there instead:"
+        f"{plural(told.questions, 'right answer')} stay right and {level(there)} have the text at that position:"
     )
     if 2 * told.still_right > told.questions:
-        return f"{said} most text is found without following the reference, so these probes do not measure following."
-    return f"{said} who follows a reference gets these wrong."
+        return f"{said} the model finds most text without the reference, so these probes do not measure following."
+    return f"{said} a model that follows references gets these wrong."
 
 
 def probe_cells(row: ProbeCount) -> tuple[str, ...]:
-    """Behind the words of a row: questions, right and alike with each request, right with one alone, p."""
+    """Return the cells of a row after its title, in the order of `PROBE_HEAD`."""
     p = "" if row.p is None else p_words(row.p).removeprefix("p = ").removeprefix("p ")
     shares = (row.original, row.rewritten, row.alike_original, row.alike_rewritten)
     return (f"{row.questions:,}", *map(level, shares), f"{row.only_original:,}", f"{row.only_rewritten:,}", p)
@@ -191,7 +198,7 @@ PROBE_HEAD = ("", "questions", "A right", "B right", "A alike", "B alike", "only
 
 
 def probe_values(found: ProbeTally) -> dict[str, Any]:
-    """All of it for a program."""
+    """Return the results of the probes as JSON values."""
     return {
         "lines": probe_lines(found),
         "rows": [asdict(row) for row in found.rows],

@@ -1,11 +1,11 @@
-"""Probes: questions whose answers stand in a request, asked behind it, to see whether a model can follow a reference.
+"""Make probes: questions about text in a request, to test whether a model can follow a reference.
 
-The last result of a read is asked about: what a line of it says, or twenty. For half of the questions a reference
-stands there in the rewritten request; the others are a control. All are asked of the original as well. What is right is
-known from the original, so nobody has to judge.
+A probe is appended to a request and requests one line or 20 lines of a file's last read. For half of the probes, the
+rewritten request has a reference at that position. The other half is a control. All are appended to the original
+request, too. The correct answer is in the original, so no judge is needed.
 
-Whether a model follows a reference, or finds the text without, shows where the reference is altered: it names another
-result then, number and label, and who follows it says what stands there. Such a request is sent for this alone.
+An altered reference names another result, by number and label. A model that follows references then returns the text
+at that other position. A model that finds the text in another way does not. Altered requests have no other use.
 """
 
 from __future__ import annotations
@@ -33,61 +33,64 @@ from .outcomes import ProbeAnswer, ProbeKind
 from .replayed import ArmHistories
 
 HALF = 2
-"""Questions behind a point that a reference stands for; there are as many others."""
+"""Maximum number of probes per point about text behind a reference. There are as many control probes."""
 BLOCK_LINES = 20
 MAX_BLOCK, MAX_LINE = 3000, 300
-"""Characters that are asked for, at the most."""
+"""Maximum characters of a correct answer, for 20 lines and for one line."""
 LEAST_LINE = 8
-"""Characters of a line that is asked for: shorter ones can be guessed."""
+"""Minimum characters of a requested line. Shorter ones can be guessed."""
 MAX_TRIES = 40
-"""Lines of a view that are looked at for one question."""
+"""Maximum number of lines of a view that are tried for one probe."""
 BEYOND = 20, 400
-"""How far behind the last line that was shown one is that never was."""
+"""Smallest and largest distance of a line that was never shown from the last line that was."""
 NOT_SHOWN = "not shown"
 WEIGHTS = {ProbeKind.LINE: 3, ProbeKind.BLOCK: 2, ProbeKind.WHICH: 3, ProbeKind.ABSENT: 1}
-"""Chances of kinds, where there is a choice."""
+"""Relative frequency of each kind of probe."""
 
 _NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|: |\|)(.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class AlteredMarker:
-    """A text of the rewritten history with a reference in it that names another result."""
+    """A text of the rewritten history whose reference was changed to name another result."""
 
     message: int
     path: Path
     text: str
     truth: str
-    """What the reference points at then."""
+    """Text that the changed reference points at."""
 
     def within(self, history: Sequence[Json]) -> list[Json]:
+        """Return the history with this text in place of the original one."""
         changed = rebuild(history[self.message], [Change(self.path, "set", self.text)])
         return [*history[: self.message], changed, *history[self.message + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
+    """A question about a text in a request, with its correct answer."""
+
     kind: ProbeKind
     inside: bool
     fits: int
-    """Earlier results that the label of its reference fits; 0 without a reference."""
+    """Number of earlier results with the label of the reference; 0 without a reference."""
     question: str
     truth: str
     altered: AlteredMarker | None = None
 
     @property
     def tokens(self) -> int:
-        """Of the question, twice as many as is usual: money is held for it."""
+        """Upper estimate of the question's tokens, twice the usual one, because the budget reserves its cost."""
         return len(self.question) // 2
 
     @property
     def answer_tokens(self) -> int:
-        """Of an answer that is right and no more, about."""
+        """Estimated tokens of a correct answer."""
         return 10 + len(self.truth) // 3
 
 
 def asked_behind(body: Json, format: str, question: str) -> Json:
-    """A request with a question behind its last results. What stands before it is as it was, marks and all."""
+    """Return a request with a question after its last results. All other content is unchanged."""
     dialect = formats.named(format)
     history = list(body[dialect.history_key])
     last = dialect.read(len(history) - 1, history[-1])
@@ -101,7 +104,7 @@ def asked_behind(body: Json, format: str, question: str) -> Json:
 
 
 def graded(probe: Probe, text: str, *, called: bool, altered: bool = False) -> ProbeAnswer:
-    """What an answer is worth."""
+    """Grade the response to a probe, by comparing its text with the correct answer."""
     said, truth = _trimmed(text), _trimmed(probe.truth)
     if probe.kind is ProbeKind.ABSENT:
         right, ratio = _denies(said), float(_denies(said))
@@ -126,7 +129,7 @@ def _alike(said: str, truth: str) -> float:
 
 
 def _trimmed(text: str) -> str:
-    """Without fences, numbers of lines, what all lines are indented by, and blanks at ends."""
+    """Return a text without fences, line numbers, common indentation and surrounding blanks."""
     lines = [line.rstrip() for line in text.strip("\n").rstrip().split("\n")]
     if lines[0].lstrip().startswith("```"):
         lines = lines[1:-1] if lines[-1].strip() == "```" else lines[1:]
@@ -138,33 +141,33 @@ def _trimmed(text: str) -> str:
     return whole.strip("`").strip() if quoted else whole
 
 
-# ── what can be asked about ─────────────────────────────────────────────────────────────────────────────────────────
+# ── selection of lines ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _ReadResult(NamedTuple):
-    """A result of a read, as it was and as it is sent."""
+    """Result of a file read, in the original and in the rewritten history."""
 
     number: int
     asked: NumberedText
     lines: dict[int, str]
-    """By their numbers; empty if it has none."""
+    """Original lines by line number; empty if they have no numbers."""
     message: int
     sent: str
     path: Path
 
 
 class _Spot(NamedTuple):
-    """A reference in a sent text, and the lines that it stands for."""
+    """A reference in a rewritten text, with the line range that it replaces."""
 
     first: int
     last: int
     marker: Marker
     naming: int
-    """The line of the text that names its source: a marker may go on with that of the one above it."""
+    """Index of the line that names the source. A marker may share the source of the marker above it."""
 
 
 def numbered_lines(text: str) -> dict[int, str]:
-    """Lines that count up, without their numbers; none of a text that does not count up."""
+    """Return the lines of a numbered text by their numbers, or an empty dict if the numbers do not increase."""
     found: dict[int, str] = {}
     last = 0
     for line in text.split("\n"):
@@ -178,12 +181,13 @@ def numbered_lines(text: str) -> dict[int, str]:
 
 
 def probes_of(found: ArmHistories, format: str, seed: str) -> tuple[Probe, ...]:
-    """Questions behind a request: as many that a reference stands for as others. One may be asked altered."""
+    """Return probes for a request, half of them about text behind references. At most one has an altered reference."""
     looking = _Probing(found, format, Random(seed))
     inside = looking.draw(inside=True)
     outside = looking.draw(inside=False) if inside else []
     count = min(len(inside), len(outside))
-    dear = next((at for at, each in enumerate(inside[:count]) if each.altered), None)  # one of a point is enough
+    # The text after an altered marker is not in the provider's cache, so one altered probe per point is enough.
+    dear = next((at for at, each in enumerate(inside[:count]) if each.altered), None)
     kept = [each if at == dear else replace(each, altered=None) for at, each in enumerate(inside[:count])]
     return (*kept, *outside[:count])
 
@@ -239,7 +243,10 @@ class _Probing:
         return Probe(ProbeKind.ABSENT, False, 0, _question(views, number, 1), NOT_SHOWN)
 
     def _in_view(self, kind: ProbeKind, views: Sequence[_ReadResult], spots: list[_Spot] | None) -> Probe | None:
-        """A question about the last of these; `spots` are its references, None to ask beside them."""
+        """Return a probe about the last of these views, or None if no line fits.
+
+        `spots` are its references. None selects lines that are still visible in the rewritten text.
+        """
         view, count = views[-1], BLOCK_LINES if kind is ProbeKind.BLOCK else 1
         shown = {} if spots is not None else _shown(view.sent, self._tag)
         numbers = [number for number in view.lines if number + count - 1 in view.lines]
@@ -269,7 +276,7 @@ class _Probing:
         return Probe(kind, True, self._fitting(view, spot), question, truth, altered)
 
     def _fitting(self, view: _ReadResult, spot: _Spot) -> int:
-        """Earlier texts of that kind whose label is that of the source."""
+        """Return the number of earlier sources with the same kind and label as the referenced one."""
         source = spot.marker.source
         if source is None or source == ABOVE:
             return 1
@@ -282,8 +289,11 @@ class _Probing:
         return max(1, len(numbers))
 
     def _altered(self, view: _ReadResult, spot: _Spot, number: int, count: int) -> AlteredMarker | None:
-        """Towards a result that shows other lines there, one of the same file if there is any; else one without such
-        lines, of which nothing can be said."""
+        """Return the text with its marker changed to another result, or None if no result fits.
+
+        Results with other lines at that position are preferred, then results of the same file. Results without such
+        lines come last: the correct answer is then "not shown".
+        """
         marker, source = spot.marker, spot.marker.source
         if source is None or source == ABOVE or marker.view or marker.unit not in ("", "line"):
             return None
@@ -318,7 +328,7 @@ def _file(result: _ReadResult) -> tuple[str, str]:
 
 
 def _unclear(files: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Files that are named in several ways, absolute and relative: which result of them is the last is hard to say."""
+    """Return files with several path spellings, absolute and relative. Their last result is ambiguous."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for tool, path in files:
         by_name.setdefault((tool, path.rpartition("/")[2]), []).append(path)
@@ -349,13 +359,13 @@ def _can_be_asked(lines: Sequence[str | None]) -> bool:
 
 
 def _differs(views: Sequence[_ReadResult], number: int) -> bool:
-    """Whether an earlier view shows another line there."""
+    """Return whether an earlier view had another text in this line."""
     now = views[-1].lines[number]
     return any(each.lines.get(number, now) != now for each in views[:-1])
 
 
 def _shown(sent: str, tag: str) -> dict[int, str]:
-    """Lines that stand in a sent text themselves."""
+    """Return the lines that are visible in a rewritten text, by number."""
     found = layout.marked(sent, tag)
     if found is None:
         return numbered_lines(sent)
@@ -377,7 +387,7 @@ def _spots(sent: str, tag: str) -> Iterator[_Spot]:
 
 
 def _pointing_at(sent: str, tag: str, naming: int, other: _ReadResult, label: str) -> str:
-    """A sent text in which the marker on that line names another result, with its label; empty if that is no marker."""
+    """Return a text whose marker in line `naming` names the result `other`, or "" if that is not a valid marker."""
     lines = sent.split("\n")
     marker = parse(lines[naming], tag)
     if marker is None:

@@ -1,9 +1,9 @@
-"""Student's t without a library for it: the share beyond a value, and the value beyond which a share is.
+"""Student's t distribution without a numerical library: tail probabilities and quantiles.
 
-`ever_quantile` is what takes the place of that value for those who look more than once.
+`anytime_quantile` replaces the quantile if a result is checked more than once.
 
-All of it comes from the regularized incomplete beta function, by its continued fraction (Lentz's way of running it),
-which is good to about 14 digits for the arguments that a trial has.
+Both use the regularized incomplete beta function. Its continued fraction (Lentz's algorithm) has about 14 correct
+digits for the arguments of a trial.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from math import erfc, exp, inf, lgamma, log, log1p, sqrt
 MOST_TERMS = 10_000
 ENOUGH = 1e-16
 TINY = 1e-300
-"""Stands in for a denominator of zero."""
+"""Replacement for a denominator of zero."""
 SOON = 10.0
-"""Pairs from which on `ever_quantile` is of use. It is smallest for about eight times as many, and hardly larger for a
+"""Scale of `anytime_quantile`, in pairs. The quantile is smallest at about eight times as many, and little larger at a
 hundred times."""
 
 
 def beta_below(x: float, a: float, b: float) -> float:
-    """I_x(a, b): the share of Beta(a, b) that is below `x`."""
+    """Return I_x(a, b), the share of Beta(a, b) below `x`."""
     if not (a > 0 and b > 0):
-        raise ValueError(f"a beta distribution has two numbers above zero, not {a} and {b}")
+        raise ValueError(f"invalid parameters of a beta distribution: {a} and {b}. Both must be above zero")
     if x <= 0:
         return 0.0
     if x >= 1:
@@ -54,7 +54,7 @@ def _not_zero(number: float) -> float:
 
 
 def t_above(t: float, df: float) -> float:
-    """The share of Student's t that is above `t`."""
+    """Return the share of Student's t distribution above `t`."""
     if t == inf:
         return 0.0
     if t == -inf:
@@ -65,7 +65,7 @@ def t_above(t: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(share: float, df: float) -> float:
-    """The value below which this share of Student's t is."""
+    """Return the value below which this share of Student's t distribution is."""
     if not (0 < share < 1 and df > 0):
         raise ValueError(f"no quantile of t for a share of {share} with {df} degrees of freedom")
     if share < 0.5:
@@ -82,12 +82,10 @@ def t_quantile(share: float, df: float) -> float:
 
 
 def ever_quantile(covered: float, pairs: float, df: float) -> float:
-    """Standard errors within which a mean is of the truth at all looks together, with this probability; `pairs` have
-    been seen at this one.
+    """Return the half-width, in standard errors, of an interval that holds for all checks with this coverage.
 
-    It is Robbins' boundary: a bet on a mean that is off, spread over how far by a normal distribution, starts with 1
-    and grows by chance to 1 / (1 − `covered`) with a probability of 1 − `covered` at most, whenever one looks. That is
-    for means with a known variance, so the probability of being that far out is looked up in Student's t.
+    `pairs` is the number of pairs at the current check. This is Robbins' boundary for a mixture of normal
+    distributions. It assumes a known variance, so the t quantile with the same tail probability is returned.
     """
     grown = pairs / SOON
     normal = sqrt((1 + 1 / grown) * (log1p(grown) - 2 * log(1 - covered)))
@@ -95,14 +93,14 @@ def ever_quantile(covered: float, pairs: float, df: float) -> float:
 
 
 def unseen_share(points: float, chance: float = 0.025) -> float:
-    """The largest share of all moments that so many of them, drawn at random, miss with this chance.
+    """Return the largest share of all points that `points` random ones miss with this probability.
 
-    It bounds an interval from below where no two answers differed: nothing seen is not nothing there. For 100 points
-    it is 3.6 %, the well-known "three in n" at 97.5 %.
+    It is the minimum half-width of an interval if no samples differ. For 100 points it is 3.6 %, the well-known rule of
+    three at 97.5 %.
     """
     return 1.0 if points <= 0 else 1 - chance ** (1 / points)
 
 
 def seen_enough(share: float, chance: float = 0.025) -> float:
-    """Points of which `unseen_share` is no more than this: with fewer, nothing seen at all would not exclude it."""
+    """Return the points for which `unseen_share` is at most `share`. With fewer, no result could exclude that share."""
     return 0.0 if share >= 1 else log(chance) / log1p(-share)

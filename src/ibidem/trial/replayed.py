@@ -1,8 +1,8 @@
-"""What a profile makes of the requests of a recorded session.
+"""Rewrite the requests of a recorded session with a profile.
 
-A profile of arrival edits is run once for a stretch of history: what it does to a request is what it does to a longer
-one, cut off (law 2). Any other is run on every request in turn, with the times and counts that were recorded, as it
-would have been. What it lets go is kept in memory and nowhere else.
+Edits at arrival are final (invariant 2). So a profile with only such edits runs once per segment, and shorter requests
+are prefixes of the result. Other profiles run on each request in order, with the recorded times and usage. Their
+evicted texts are stored in memory only.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from ..strategies.profiles import named
 from ..tokens import BYTES_PER_TOKEN
 
 LAYOUT_LABELS = frozenset({"shapes"})
-"""Edits that write all of a text in another layout. Every other one leaves something out of it."""
+"""Labels of edits that only change the layout. All other edits omit a part of the text."""
 
 MAX_SEGMENTS = 32
-"""Stretches of a session that are looked at."""
+"""Maximum number of segments of a session to rewrite."""
 
 Place = tuple[int, Path]
-"""A message, and a text in it."""
+"""Index of a message, and path of a text in it."""
 
 
 class RequestEdits(NamedTuple):
-    """A request, by its place in the session, and what stands there instead of texts of it."""
+    """A recorded request with its position in the session and its rewritten texts."""
 
     segment: int
     number: int
     sent: RecordedRequest
     left_out: Mapping[Place, str]
-    """Texts of which something was left out, as they are sent."""
+    """Rewritten texts with omitted parts, by position."""
     first: int | None
-    """The first message of which something was left out."""
+    """Index of the first message with omitted text, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmHistories:
-    """A request as it was recorded, and as it is rewritten: the histories alone."""
+    """History of a request in both variants."""
 
     original: list[Json]
     rewritten: list[Json]
     answer: Sequence[Json] = ()
-    """What the agent said next, where that was recorded."""
+    """The agent's next messages, if they were recorded."""
 
 
 def replayed(session: Recording, profile: str) -> Iterator[RequestEdits]:
-    """Every request of a session."""
+    """Yield the edits of each request of a session."""
     final = all(each.final for each in named(profile))
     turns = _Turns(session, profile)
     for at in _looked_at(session):
@@ -71,7 +71,7 @@ def replayed(session: Recording, profile: str) -> Iterator[RequestEdits]:
 
 
 def histories(session: Recording, profile: str, wanted: Collection[tuple[int, int]]) -> Iterator[ArmHistories]:
-    """Of the requests at these places (segment and number), in their order."""
+    """Yield both histories of the requests at these positions (segment and number), in order."""
     final = all(each.final for each in named(profile))
     turns = _Turns(session, profile)
     key = formats.named(session.format).history_key
@@ -94,26 +94,32 @@ def histories(session: Recording, profile: str, wanted: Collection[tuple[int, in
 
 
 def _looked_at(session: Recording) -> list[int]:
-    """The stretches with most requests: a client that goes back all the time would have all of it done over again."""
+    """Return the indexes of the segments with the most requests.
+
+    The number is limited because a client that rewinds often has many segments with the same history.
+    """
     order = sorted(range(len(session.segments)), key=lambda at: -len(session.segments[at].requests))
     return sorted(at for at in order[:MAX_SEGMENTS] if session.segments[at].requests)
 
 
 class _Turns:
-    """Requests one after the other, each with what is known of the one before."""
+    """Session that rewrites recorded requests one after the other, with their times and usage."""
 
     def __init__(self, session: Recording, profile: str) -> None:
         self._recording = session
         self._session = Session(profile, format=session.format, store=MemoryStore())
 
     def body(self, segment: RecordedSegment, sent: RecordedRequest) -> Json:
+        """Return the recorded body of a request."""
         key = formats.named(self._recording.format).history_key
         model = {"model": sent.model} if sent.model else {}
         return {**self._recording.head, **model, key: segment.history[: sent.length]}
 
     def take(self, segment: RecordedSegment, sent: RecordedRequest) -> tuple[Any, Plan]:
+        """Rewrite the next request. Return the new request and its plan."""
         found = self._session.compact(self.body(segment, sent), at=sent.at)
         if sent.answered is not None or sent.at is not None:
+            # The recorded usage is that of the original request. The rewritten one would have had fewer tokens.
             saved = sum(edit.bytes_saved for edit in found.plan) // BYTES_PER_TOKEN
             usage = sent.usage
             context = max(0, usage.input - saved) if usage else None

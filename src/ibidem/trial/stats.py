@@ -1,10 +1,9 @@
-"""What the answers say: five outcomes, each with a value, an interval and a one-sided p. Nothing is asked here.
+"""Compute the statistics of a trial: for each outcome a value, an interval and a one-sided p value. No I/O.
 
-Two of them decide, with Holm's correction at 5 % for both together: how much less often a rewritten request leads to
-the action that the original leads to (beyond how often the original disagrees with itself), and how much more often
-text is read again. Their p is that of shuffled labels, and points count the more in it the more a reference has to do
-with them (`STRENGTH`), because that is where harm would be; the sizes that are set against the saving are weighted back
-to the recordings instead.
+Two outcomes decide, with Holm's correction at 5 % for both together. One is the deficit: how much less often A and B
+agree than A and A. The second is how much more often B re-reads text. Their p values are from a permutation test, where
+points with a relevant reference have more weight (`STRENGTH`): harm is most likely there. The estimates that
+are compared with the savings are weighted back to the recordings.
 """
 
 from __future__ import annotations
@@ -25,72 +24,75 @@ from .quantiles import seen_enough
 __all__ = ["HARM_ENOUGH", "LEVEL", "Comparison", "Judgement", "harm", "judge", "needed"]
 
 LEVEL = 0.05
-"""Of the alarm: how often it is raised, at most, where rewritten requests are answered as the originals are."""
+"""Maximum probability of a false alarm."""
 STRENGTH = MappingProxyType({Stratum.FOLLOWS: 4, Stratum.TOUCHES: 2, Stratum.ANY: 1})
-"""What a point counts in a test. If all harm is where a reference must be followed, this finds it nearly as well as
-those points alone would; if it is everywhere, nearly as well as equal counts would."""
+"""Weight of a point in a test. The weights have nearly full power if all harm is at points that must follow a
+reference, and also if harm is the same at all points."""
 PLANNED_POWER = 0.8
 LEAST_POINTS = 20
-"""Fewer are not planned for, however wide the margin."""
+"""Minimum number of planned points, for any margin."""
 FOUND_LOOKS = 5.0
-"""Extra looks per 100 requests that a trial is to find, however many more the saving would bear."""
+"""Extra re-reads per 100 requests that a trial must be able to find, even if the savings allow more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One outcome. `value` of its estimates is B − A, but A − B for agreement, where it is what is missing."""
+    """Estimates and p value of one outcome. The `value` of an estimate is B − A, except for agreement: there it is
+    the deficit, A − B."""
 
     weighted: Estimate | None
-    """Over the requests of the recordings: each point counts for those that it stands for."""
+    """Estimate over the recordings: each point has the weight of the requests that it represents."""
     asked: Estimate | None
-    """Over the points that were asked, each alike."""
+    """Estimate over the points of the trial, with equal weights."""
     strata: Mapping[Stratum, Estimate]
     p: float | None
-    """One-sided, for harm: how often chance alone does as much. None where it cannot be told."""
+    """One-sided p value for harm; None if unknown."""
     adjusted: float | None = None
-    """After Holm's correction; None for what is told beside."""
+    """P value after Holm's correction; None for outcomes that do not decide."""
     problem: str = ""
-    """Why there is no p, or no estimate at all, in words."""
+    """Reason for a missing p value or missing estimates, as text."""
 
     @property
     def alarm(self) -> bool:
+        """Whether this outcome decides and shows significant harm."""
         return self.adjusted is not None and self.adjusted <= LEVEL
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All that the answers say."""
+    """Statistics of all outcomes of a trial."""
 
     agreement: Comparison
     """O1: how much less often A and B agree than A and A."""
     looks: Comparison
-    """O2: reads again what stands in the request."""
+    """O2: share of samples that re-read text in the request."""
     edits: Comparison
-    """O3: answers with an edit of a text that the request does not show, of all answers."""
+    """O3: share of samples that edit a text which the request does not show."""
     matches: Comparison
-    """O4: does what the agent did when it was recorded. Below zero is harm here."""
+    """O4: share of samples with the recorded action. Harm is below zero."""
     tokens: Comparison
-    """Output tokens of an answer."""
+    """Output tokens per sample."""
     files: Comparison
-    """Is on a file that the recorded action is on, where that is on one. Below zero is harm here, too."""
+    """Share of samples that use a file of the recorded action, if it has one. Harm is below zero."""
     likeness: Comparison
-    """How much of what edits put in is alike what was put in then, where something was. Below zero is harm."""
+    """Similarity of the edited text to the recorded edit, if there is one. Harm is below zero."""
     harm: float
-    """The e-value for an early stop; `HARM_ENOUGH` is enough."""
+    """E-value for an early stop, which happens at `HARM_ENOUGH`."""
     points: int
-    """With an answer in each arm."""
+    """Number of points with samples in both variants."""
     sessions: int
     samples: tuple[int, int]
-    """Answers in the arms A and B."""
+    """Number of samples of A and of B."""
     seed: int
 
     @property
     def alarm(self) -> bool:
+        """Whether an outcome that decides shows significant harm."""
         return self.agreement.alarm or self.looks.alarm
 
 
 def judge(points: Sequence[PointResult], *, seed: int, draws: int = DRAWS) -> Judgement:
-    """All outcomes of these points. Points with an empty arm (A/A only, or all dropped) are left out."""
+    """Compute all outcomes of these points, without points that have no samples in one variant."""
     _check(points)
     both = [point for point in points if point.original and point.rewritten]
     pairs = [point for point in both if len(point.original) > 1]
@@ -105,7 +107,7 @@ def judge(points: Sequence[PointResult], *, seed: int, draws: int = DRAWS) -> Ju
         ],
         rng,
         draws,
-        "no point has two answers to the original, so its noise is unknown: ask at least 2 per arm",
+        "no point has two samples of the original, so its noise is unknown: request at least 2 per variant",
     )
     looks = _counted(both, lambda point, sample: sample.looks_again, rng, draws)
     edits = _counted(both, lambda point, sample: bool(sample.broken_edit), rng, draws)
@@ -162,7 +164,7 @@ def _counted(
     rng: Random,
     draws: int,
     fewer_is_harm: bool = False,
-    none: str = "no point has an answer in each arm",
+    none: str = "no point has samples of both variants",
 ) -> Comparison:
     def test(point: PointResult) -> PointTest:
         original = [there(point, sample) for sample in point.original]
@@ -194,16 +196,16 @@ def _estimated(contrasts: Sequence[Contrast], *, share: bool) -> Comparison:
 
 
 def _tokens(points: Sequence[PointResult]) -> Comparison:
-    """Lengths have long tails and no few classes: the t test of the estimate does for what is told beside."""
+    """Compare output lengths with the t test of the estimate. They are not counts, and do not decide."""
     found = _estimated([_contrast(point, lambda _, sample: sample.output_tokens) for point in points], share=False)
     if found.asked is None:
-        return replace(found, problem="no point has an answer in each arm")
-    problem = "one session: how much sessions differ is unknown" if found.asked.sessions < 2 else ""
+        return replace(found, problem="no point has samples of both variants")
+    problem = "only one session, so the variance between sessions is unknown" if found.asked.sessions < 2 else ""
     return replace(found, p=found.asked.above_zero, problem=problem)
 
 
 def _likeness(points: Sequence[PointResult]) -> Comparison:
-    """Over the points at which a text was edited when they were recorded."""
+    """Compare the similarity to the recorded edit, over the points that have one."""
     edited = [point for point in points if _tells(point, lambda sample: sample.edit_likeness)]
     found = _estimated(
         [_contrast(point, lambda _, sample: sample.edit_likeness or 0.0) for point in edited], share=True
@@ -211,18 +213,20 @@ def _likeness(points: Sequence[PointResult]) -> Comparison:
     if found.asked is None:
         return replace(found, problem="no recorded action edits a text")
     above = found.asked.above_zero
-    problem = "one session: how much sessions differ is unknown" if found.asked.sessions < 2 else ""
+    problem = "only one session, so the variance between sessions is unknown" if found.asked.sessions < 2 else ""
     return replace(found, p=None if above is None else 1 - above, problem=problem)
 
 
 def _tells(point: PointResult, number: Callable[[Sample], float | None]) -> bool:
-    """Whether all of its answers have this: those that were given before it was asked for have not."""
+    """Return whether all samples of a point have this value. Run logs of older versions may not have it."""
     return all(number(sample) is not None for sample in (*point.original, *point.rewritten))
 
 
 def _holm(family: Sequence[Comparison]) -> list[Comparison]:
-    """The smallest p times their number, the next times one less, and none below one before it. What cannot be tested
-    is no test, and is not corrected for."""
+    """Apply Holm's correction: multiply the smallest of n p values by n, the next by n − 1, and keep them ascending.
+
+    Comparisons without a p value do not count as tests.
+    """
     order = sorted((each.p, place) for place, each in enumerate(family) if each.p is not None)
     adjusted: dict[int, float] = {}
     least = 0.0
@@ -233,17 +237,16 @@ def _holm(family: Sequence[Comparison]) -> list[Comparison]:
 
 
 def needed(points: Sequence[PointResult], margin: float, *, samples: int | None = None) -> int:
-    """Points that exclude an effect of `margin` (extra looks per 100 requests), or of five where it is wider, with 80 %
-    power at one-sided 5 %, if there is none. Planned from answers to originals alone, so that the plan cannot depend on
-    what it is to find.
+    """Return the number of points that can exclude an effect of `margin` extra re-reads per 100 requests, at most 5.
 
-    `samples` are answers per arm; as many as these points have, if it is not said.
+    This has 80 % power at one-sided 5 % if there is no effect. Only samples of originals are used, so the plan cannot
+    depend on the result. `samples` is the number per variant (default: as in these points).
     """
     told = [point for point in points if point.original]
     if not told:
-        raise ValueError("no point has an answer to the original: ask some before the number of points is planned")
+        raise ValueError("no point has a sample of the original: collect some before planning the number of points")
     if not margin > 0:
-        raise ValueError(f"a margin of {margin} extra looks per 100 requests cannot be excluded: it must be above zero")
+        raise ValueError(f"a margin of {margin} extra re-reads per 100 requests is too small: pass one above zero")
     _check(told)
     margin = min(margin, FOUND_LOOKS)
     answers = samples or max(1, round(sum(len(point.original) for point in told) / len(told)))
@@ -256,16 +259,21 @@ def needed(points: Sequence[PointResult], margin: float, *, samples: int | None 
 
 
 def _looks_spread(points: Sequence[PointResult], answers: int) -> float:
-    """Variance of a point's B − A. Two looks and two others are added, as Agresti and Coull do: twenty points without
-    any do not mean that there is none."""
+    """Return the variance of a point's B − A for re-reads.
+
+    Two re-reads and two other samples are added (Agresti and Coull), because 20 points without a re-read do not mean a
+    rate of zero.
+    """
     looks = [sample.looks_again for point in points for sample in point.original]
     rate = (sum(looks) + 2) / (len(looks) + 4)
     return 2 * rate * (1 - rate) / answers
 
 
 def _agreement_spread(points: Sequence[PointResult], answers: int) -> float:
-    """Variance of a point's deficit if one action is the usual one and no two others are equal: by how far the arms
-    differ in how often it is taken, and by what is left to chance in the pairs."""
+    """Return the variance of a point's deficit, if one action is usual and no two others are equal.
+
+    It is the variance of the usual action's rate in both variants, plus that of the pairs within and across them.
+    """
     pairs = sum(comb(len(point.original), 2) for point in points)
     if not pairs or answers < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""The verdict in a terminal: three lines, the table, and how it was asked. Nothing in it is markup."""
+"""Print the verdict in a terminal: three lines, the table, and the conditions of the trial. Texts are never markup."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ HEAD = ("", "A", "B", "difference", "95 % interval", "p", "points")
 def draw_verdict(
     judgement: Judgement, setting: Setting, stream: IO[str], *, plain: bool = False, probes: ProbeTally | None = None
 ) -> None:
+    """Write the verdict to `stream`, with the probes below it if there are any."""
     console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain or None)
     with console.capture() as shown:
         if setting.simulated:
@@ -46,6 +47,7 @@ def draw_verdict(
 
 
 def draw_probes(console: Console, probes: ProbeTally) -> None:
+    """Write the results of the probes: their lines and their table."""
     console.print()
     for line in probe_lines(probes):
         say(console, line)

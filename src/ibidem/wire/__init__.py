@@ -1,16 +1,18 @@
-"""Request bodies and how they are changed: as Python objects, or as the very bytes that came.
+"""Edit request bodies, as Python objects or as JSON bytes.
 
-A change names a path. In an object only the containers along the path are copied. In bytes only the named tokens are
-replaced, by offset, and everything else is passed on as it came: number spelling, escapes, duplicate keys, whitespace.
-So a value that no change names cannot change, whatever the parser made of it.
+A change names a path. In an object, only the containers along the path are copied. In bytes, only the named tokens are
+replaced, by offset. Every other byte is forwarded unchanged: number formats, escapes, duplicate keys, whitespace.
+So a value that no change names cannot change, even if the parser read it differently.
 
-- `Document`: a body of either kind. `tree`, `splice`: the changes in each.
-- `scan`: messages of a body one by one, and of a longer one only those that are new. `head`: what stands beside them.
-- `sdk_objects`: messages that are objects of an SDK, read as their JSON.
-- `spelling`, `text`: how a string is spelled, and JSON text as values. `zstd`: bytes that are packed.
+- `Document`: a body of either kind. `json_tree` edits objects, `splice` edits bytes.
+- `request_scan`: parses the messages of a body one by one, and only the new ones of a continued conversation.
+  `request_params`: the other fields of the body.
+- `sdk_objects`: reads message objects of an SDK as their JSON.
+- `json_style`: escapes and whitespace of JSON text. `json_text`: the JSON parser.
+- `content_encoding`, `zstd`: compressed bodies.
 
-Nothing here knows what a message says. Whatever bytes come, they come back or are refused: tests/wire/test_wire.py
-tries them at random.
+This package does not interpret messages. Any input bytes are either reproduced exactly or rejected with an error.
+tests/wire/test_wire.py checks that with random input.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A request as it was given, and its value, in which objects of an SDK are JSON."""
+    """A request in the caller's own type, with its parsed value. In the value, SDK objects are JSON."""
 
     given: Any
     value: Any
 
     def write(self, changes: Sequence[Change]) -> Any:
-        """The request with these changes, in the type it was given in; the same object if there are none."""
+        """Return the changed request in the caller's own type; the same object if there are no changes."""
         if not changes:
             return self.given
         if isinstance(self.given, str):
@@ -62,7 +64,7 @@ class Document:
 
 
 def _encoded(text: str) -> tuple[bytes, bool]:
-    """UTF-8 of a request, and whether lone surrogates in it were encoded too, which makes it no UTF-8."""
+    """Encode a request, and report whether it has lone surrogates. Their bytes are not valid UTF-8."""
     try:
         return text.encode(), False
     except UnicodeEncodeError:
@@ -70,7 +72,7 @@ def _encoded(text: str) -> tuple[bytes, bool]:
 
 
 def open_document(request: Any) -> Document:
-    """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
+    """Open a request that is a parsed value or JSON text. Raises IbidemError with the line if it is invalid JSON."""
     if isinstance(request, str | bytes | bytearray | memoryview):
         try:
             return Document(request, parse(request if isinstance(request, str) else bytes(request)))

@@ -1,6 +1,6 @@
-"""Content encodings of HTTP bodies: decode a body piece by piece, and encode a changed one as it came.
+"""Content encodings of HTTP bodies: decode a body piece by piece, and encode a changed body in the same encoding.
 
-A body that is made to be huge is found out before it is.
+Decoders stop at a size limit, so a decompression bomb never fills the memory.
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ from typing import Any, Protocol
 from ..errors import IbidemError
 
 STEP_BYTES = 2**20
-"""Bytes that one step may make of a zstd frame, a few bytes of which may hold any number."""
+"""Maximum output of one decompression step. A few bytes of a zstd frame can expand to any size."""
 
 MAX_UNPACKED = 64 * 2**20
-"""Bytes that one piece may grow to. No text shrinks so far that a real one is stopped here."""
+"""Maximum decompressed size of one piece. Real text does not compress well enough to reach this limit."""
 
 CHUNK_BYTES = 2**14
-"""Bytes of a request body that are decoded at once."""
+"""Bytes of a request body that are passed to the decoder in one call."""
 
 
 class UndecodableRequest(IbidemError):
-    """A body in an encoding that is not known here, or that is too large when it is decoded."""
+    """The body has an unsupported content encoding, or is too large after decoding."""
 
 
 class BrokenEncoding(IbidemError):
-    """A body that is not in the encoding that its header names."""
+    """The body cannot be decoded with the encoding in its Content-Encoding header."""
 
 
 class Decoder(Protocol):
+    """Incremental decoder of one content encoding."""
+
     def decompress(self, data: bytes) -> bytes:
-        """What a piece adds. Raises for what is broken, or unreasonably large."""
+        """Return the output for the next piece of input. Raises if it is invalid or its output is too large."""
         ...
 
     @property
     def done(self) -> bool:
-        """Whether it could end here: nothing is missing."""
+        """True if the input so far is a complete body."""
         ...
 
 
 class TooLarge(ValueError):
-    """It unpacks to more than any text does."""
+    """The decompressed output exceeds `MAX_DECOMPRESSED_BYTES`."""
 
 
 class _Identity:
@@ -53,12 +55,15 @@ class _Identity:
 
 
 class _Zlib:
-    """gzip, also of several members, and deflate, also without the header that it should have."""
+    """Decoder of gzip, with any number of members, and of deflate, with or without its zlib header.
+
+    RFC 9110 requires the zlib header, but some servers send raw deflate data.
+    """
 
     def __init__(self) -> None:
-        self._inner = zlib.decompressobj(47)  # gzip and zlib alike
+        self._inner = zlib.decompressobj(47)  # detects gzip and zlib headers
         self._first = b""
-        """Two bytes tell which it is."""
+        """The first two bytes, which show whether there is a header."""
         self._told = False
 
     @property
@@ -86,7 +91,7 @@ class _Zlib:
         try:
             zlib.decompressobj(47).decompress(start)
         except zlib.error:
-            self._inner = zlib.decompressobj(-15)
+            self._inner = zlib.decompressobj(-15)  # raw deflate data without a header
 
 
 class _Zstd:
@@ -113,7 +118,7 @@ class _Brotli:
         import brotli
 
         self._inner: Any = brotli.Decompressor()
-        self._inner.can_accept_more_data()  # older ones cannot be bounded: AttributeError
+        self._inner.can_accept_more_data()  # AttributeError in old versions, which cannot limit their output
         self._begun = False
 
     @property
@@ -122,7 +127,7 @@ class _Brotli:
 
     def decompress(self, data: bytes) -> bytes:
         if data and self._begun and self._inner.is_finished():
-            raise ValueError("something follows its end")
+            raise ValueError("data after the end of the brotli stream")
         self._begun = self._begun or bool(data)
         found = bytearray(self._inner.process(data, output_buffer_limit=MAX_UNPACKED))
         while not self._inner.can_accept_more_data():
@@ -144,7 +149,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
 
 
 def decoder(encoding: str) -> Decoder | None:
-    """For a content encoding; None for one that cannot be read here."""
+    """Return a new decoder for a content encoding, or None if it is unknown or its package is not installed."""
     made = DECODERS.get(encoding.strip().lower())
     try:
         return made() if made else None
@@ -163,12 +168,12 @@ def decode_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
     for start in range(0, len(body), CHUNK_BYTES):
         try:
             whole += found.decompress(body[start : start + CHUNK_BYTES])
-        except Exception as error:  # each package has its own
-            raise BrokenEncoding("it is not in the encoding that it says") from error
+        except Exception as error:  # each package has its own exception type
+            raise BrokenEncoding("it is not in the encoding that its header names") from error
         if len(whole) > max_bytes:
             raise UndecodableRequest(f"it is larger than {max_bytes:,} bytes when it is unpacked")
     if not found.done:
-        raise BrokenEncoding("it is not in the encoding that it says")
+        raise BrokenEncoding("it is not in the encoding that its header names")
     return bytes(whole)
 
 
@@ -185,6 +190,7 @@ def _brotli(data: bytes) -> bytes:
     return packed
 
 
+# A retried request must have the same bytes, so gzip gets no time stamp.
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, 6, mtime=0),
     "x-gzip": lambda data: gzip.compress(data, 6, mtime=0),
@@ -195,5 +201,5 @@ ENCODERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def encode_body(body: bytes, encoding: str) -> bytes:
-    """Return a body in a content encoding; one that is not known leaves it as it is."""
+    """Return the encoded body; the same bytes if the encoding is unknown."""
     return ENCODERS[encoding](body) if encoding in ENCODERS else body

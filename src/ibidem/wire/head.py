@@ -1,4 +1,4 @@
-"""What stands beside the messages of a request: its other fields."""
+"""Request parameters: all fields of a request except its messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from .offsets import CLOSE_OBJECT, COMMA, key_at, past_space, string_end
 from .text import parse
 
 SHORT_BYTES = 1024
-"""Bytes of a field whose value is held as long as the field is: as a value, one takes many times its bytes."""
+"""Maximum JSON length of a field whose parsed value stays in memory. A value takes many times its JSON length."""
 
 
 class Head(Mapping[str, Any]):
-    """Fields that are parsed when they are asked for: once, but for long ones of a head that is held."""
+    """Fields of a request, parsed on first access.
+
+    A parsed value stays in memory, except a long one in a copy made with `copy_for_reuse`.
+    """
 
     def __init__(self, raws: Mapping[str, Any]) -> None:
         self._raws = raws
         self._parsed: dict[str, Any] = {}
         self._held = False
         self.notes: dict[Hashable, Any] = {}
-        """What others found out about it. It is the same object in all requests that say the same there, if it is held.
-        """
+        """Facts that other modules derived from the fields. Requests with identical fields share this object."""
 
     def __getitem__(self, name: str) -> Any:
         if name in self._parsed:
@@ -40,17 +42,17 @@ class Head(Mapping[str, Any]):
         return len(self._raws)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._raws  # that of a Mapping would parse it
+        return name in self._raws  # the method of Mapping would parse the field
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self._raws else default  # that of a Mapping raises an error, and catches it
+        return self[name] if name in self._raws else default  # faster: the method of Mapping catches a KeyError
 
     def raw(self, name: str) -> bytes:
-        """As it is written; empty where it is not there."""
+        """Return the field's JSON text; empty if the field is missing."""
         return bytes(self._raws[name]) if name in self._raws else b""
 
     def held(self) -> Head:
-        """To be held for longer than its request: with bytes of its own, and no long value."""
+        """Copy the fields, so that they can outlive their request without its body. Drops long parsed values."""
         if self._held:
             return self
         found = Head({name: raw.copy() for name, raw in self._raws.items()})
@@ -59,15 +61,15 @@ class Head(Mapping[str, Any]):
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all fields."""
+        """Length of all fields' JSON values, in bytes."""
         return sum(memoryview(raw).nbytes for raw in self._raws.values())
 
 
 def field_start(data: bytes, fields: Mapping[str, Any], wanted: str) -> int:
-    """Where the value of a field stands; -1 if the lengths do not add up, as with a key that stands twice."""
+    """Return the offset of a field's value; -1 if the lengths do not add up, for example with a duplicate key."""
     try:
         return _walk_fields(data, fields, wanted)
-    except (LookupError, ValueError):  # lost behind the first of two values, whose length is that of the last
+    except (LookupError, ValueError):  # duplicate key: the known length is that of the last value, not of this one
         return -1
 
 

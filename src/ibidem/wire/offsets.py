@@ -1,4 +1,4 @@
-"""Where the values of JSON text begin and end."""
+"""Find where values in JSON text start and end, without parsing them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STRUCTURE = re.compile(rb'["\[\]{}]')
 _QUOTE, _BACKSLASH, COMMA = b'"\\,'
 CLOSE_LIST, CLOSE_OBJECT = b"]}"
 BLANK = 0x20
-"""Up to here are all of the bytes that JSON has for space."""
+"""Largest byte that can be JSON whitespace."""
 
 
 def key_at(data: bytes, at: int, stop: int) -> str:
@@ -23,14 +23,14 @@ def key_at(data: bytes, at: int, stop: int) -> str:
 
 
 def past_space(data: bytes, at: int) -> int:
-    """Past the whitespace at `at`; usually there is none."""
+    """Return the offset after any whitespace at `at`. Usually there is no whitespace."""
     if at < len(data) and data[at] > BLANK:
         return at
-    return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # it matches the empty string too
+    return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # the pattern also matches the empty string
 
 
 def string_end(data: bytes, at: int) -> int:
-    """Past the closing quote of the string that opens at `at`."""
+    """Return the offset after the string that starts at `at`."""
     while True:
         at = data.index(_QUOTE, at + 1)
         slashes = at
@@ -41,11 +41,11 @@ def string_end(data: bytes, at: int) -> int:
 
 
 def value_end(data: bytes, at: int) -> int:
-    """Past the value that starts at `at`; iterative, so depth costs nothing."""
+    """Return the offset after the value that starts at `at`. Iterative, so deep nesting cannot overflow the stack."""
     if data[at] == _QUOTE:
         return string_end(data, at)
     if data[at] not in b"[{":
-        return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text was parsed before
+        return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text is known to be valid JSON
     depth = 0
     while True:
         at = _STRUCTURE.search(data, at).start()  # type: ignore[union-attr]
@@ -60,7 +60,10 @@ def value_end(data: bytes, at: int) -> int:
 
 
 def lengths_of(data: bytes, key: str | None) -> list[int] | None:
-    """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
+    """Return the JSON length of each item in the list at `key`, or in the body itself if `key` is None.
+
+    The fast parser measures them, which is quicker than scanning the text. None if it cannot read the body.
+    """
     import msgspec
 
     try:
@@ -71,7 +74,10 @@ def lengths_of(data: bytes, key: str | None) -> list[int] | None:
 
 
 def packed_starts(data: bytes, start: int, lengths: list[int]) -> list[int] | None:
-    """Where the items of the array at `start` begin, and where it ends; None if more than a comma parts them."""
+    """Return the offset of each item of the array at `start`, then the array's end.
+
+    None if the array is not compact, that is, if anything except a comma separates two items.
+    """
     starts = [*accumulate(lengths, lambda at, length: at + length + 1, initial=start + 1)]
     if starts[-1] > len(data):
         return None

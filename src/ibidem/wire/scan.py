@@ -1,4 +1,8 @@
-"""Requests whose messages are looked at one by one, and only where that is needed."""
+"""Scan a request body: locate its messages, and parse only the necessary ones.
+
+A client sends the whole history with each request. `scan_continuation` recognizes the messages of the last request by
+their bytes or hashes, so that only new messages are parsed.
+"""
 
 from __future__ import annotations
 
@@ -16,103 +20,105 @@ from .text import parse
 from .tree import Change, rebuild
 
 Written = dict[int, tuple[int, bytes]]
-"""What was written for a message, and the fingerprint of what came: a message that comes again is not written anew."""
+"""Cache of rewritten messages: by index, the fingerprint of the client's message and its rewritten bytes."""
 
 
 BESIDE = -1
-"""In place of a message: what stands beside them all."""
+"""Key in `WrittenMessages` for the text around the messages, which has no message index."""
 
 
 class Known(NamedTuple):
-    """Where the messages of a request stood, and what was there: by this its beginning is known again."""
+    """Offsets and hashes of a request's messages. A later request that starts with them is recognized by this."""
 
     spans: list[tuple[int, int]]
     hashes: list[int]
-    """Of each message, and of what stands between it and the one before."""
+    """For each message, the hash of its text and of the separator before it."""
 
 
 class LastRequest(NamedTuple):
-    """A request by which the next one is known: to compare takes a thirtieth of the time that hashing does."""
+    """The previous request with its body. Comparing bodies is thirty times faster than hashing messages."""
 
     known: Known
     body: bytes
     key: str
     head: Mapping[str, Any]
     size: int
-    """Bytes that it holds."""
+    """Memory held by this object, in bytes."""
 
 
 class Scanned:
-    """A request whose messages are looked at one by one, and only where that is needed."""
+    """A request whose messages are parsed one by one, on demand."""
 
     given: Any
     key: str
     """The field that holds the history; empty for a bare list."""
     unchanged: int = 0
-    """Messages, from the first on, that are known to be the same to the byte as in the request before."""
+    """Number of messages at the start that are byte-identical to those of the previous request."""
     origin: Known | None = None
-    """By which they were known."""
+    """State of the previous request, which identified the unchanged messages."""
     same_head: bool = False
-    """What stands beside the messages is the same too."""
+    """True if the request parameters are also unchanged."""
     known: Known | None = None
-    """By which the beginning of the next request is known again, without looking into it."""
+    """State of this request, to recognize the next one without parsing its old messages."""
     start: int = 0
-    """Where what comes after them begins, in a text."""
+    """Offset in the body where the unchanged messages end."""
 
     @property
     def head(self) -> Mapping[str, Any]:
-        """The request without its history."""
+        """Fields of the request without its history."""
         raise NotImplementedError
 
     @property
     def sketch(self) -> Any:
-        """The request with enough of its history to tell its format by."""
+        """The request with only its first messages: enough to detect its format."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def last(self) -> LastRequest | None:
-        """What is held of it to know the next one by; None where that takes reading it."""
+        """Return the data that recognizes the next request; None if this request is not JSON bytes."""
         return None
 
     def fingerprint(self, index: int) -> int | None:
-        """Equal for equal messages; None if there is no telling without looking at the value."""
+        """Return a number that is equal for equal messages; None if that requires parsing the message."""
         return None
 
     def value(self, index: int) -> Any:
+        """Return the parsed message at `index`."""
         raise NotImplementedError
 
     def size(self, index: int) -> int:
-        """Bytes of a message, about."""
+        """Return the approximate JSON length of a message, in bytes."""
         return len(to_json(self.value(index)))
 
     @property
     def beside(self) -> int:
-        """Bytes of what stands beside the messages, about; 0 where that is no JSON."""
+        """Approximate JSON length of the request parameters, in bytes; 0 if they are not valid JSON."""
         try:
             return len(to_json(dict(self.head)))
         except (TypeError, ValueError, RecursionError):
             return 0
 
     def written_value(self, index: int, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        """A message as it is written."""
+        """Return the message at `index` with its changes applied."""
         value = self.value(index)
         return rebuild(value, changes[index]) if index in changes else value
 
     def write(self, changes: Mapping[int, list[Change]], written: Written, late: Sequence[Change] = ()) -> Any:
-        """The request with changes inside its messages, by index; `written` is kept from one request to the next.
+        """Return the request with `changes` applied to its messages, by index.
 
-        `late` changes are made after these, anywhere in it: their paths lead from the request to what is written.
+        Then `late` changes are applied anywhere in the result. Their paths start at the request. Pass the same
+        `cache` for all requests of a conversation: it has the rewritten messages.
         """
         raise NotImplementedError
 
 
-_SKETCH = 64
+_SKETCH = 64  # messages that format detection may read
 
 
 def scan(request: Any, known: Known | None = None) -> Scanned | None:
-    """None for a request that has to be read as a whole. What is `known` of its beginning is not looked at again."""
+    """Scan a request; None if it must be parsed as a whole. Messages recognized by `state` are not parsed again."""
     if isinstance(request, bytes):
         return (rescan(request, known) if known is not None else None) or _scan_bytes(request)
     key = _history_of(request)
@@ -120,7 +126,7 @@ def scan(request: Any, known: Known | None = None) -> Scanned | None:
 
 
 def scan_tolerantly(data: bytes) -> Scanned | None:
-    """A request that has in it what only the standard library takes, such as NaN; None if it is none even so."""
+    """Scan a body that only the standard library can parse, for example one with NaN; None if it is not a request."""
     try:
         value = parse(data)
     except IbidemError:
@@ -130,7 +136,7 @@ def scan_tolerantly(data: bytes) -> Scanned | None:
 
 
 def _history_of(value: Any) -> str | None:
-    """The field that holds the history; empty for a bare list, None if there is no telling."""
+    """Return the name of the field with the history; empty for a bare list, None if it is missing or ambiguous."""
     if isinstance(value, list):
         return "" if value else None
     found = [name for name in HISTORY_KEYS if isinstance(value.get(name), list)] if isinstance(value, dict) else []
@@ -173,7 +179,7 @@ class _ScannedValue(Scanned):
 
 
 class _ScannedText(_ScannedValue):
-    """JSON text that only the tolerant parser takes."""
+    """JSON text that only the tolerant parser accepts."""
 
     def _with(self, given: Any, value: Any, changes: Sequence[Change]) -> Any:
         return splice(given, parse(given) if value is None else value, changes)
@@ -188,9 +194,9 @@ class _ScannedBytes(Scanned):
         self._head = head
         self._spans = spans
         self._hashes = hashes
-        """Of the messages that are unchanged."""
+        """Hashes of the unchanged messages."""
         self._values: dict[int, Any] = {}
-        """Of messages that are new in a request whose beginning is known: they are asked for more than once."""
+        """Parsed new messages of a continued conversation, because several steps read them."""
         self.unchanged = len(hashes)
         self.start = spans[self.unchanged - 1][1] if hashes else 0
 
@@ -199,7 +205,7 @@ class _ScannedBytes(Scanned):
         return self._head
 
     @cached_property
-    def known(self) -> Known:  # type: ignore[override]  # made when it is asked for
+    def known(self) -> Known:  # type: ignore[override]  # a lazy property here, a plain field in the base class
         return Known(self._spans, [*self._hashes, *_hashes(self.given, self._spans, len(self._hashes))])
 
     @property
@@ -261,7 +267,10 @@ class _ScannedBytes(Scanned):
         return b"".join([*pieces, view[cursor:last], after])
 
     def _around(self, changes: list[Change], written: Written) -> tuple[bytes, bytes]:
-        """What stands before and behind all messages, changed. Without them it is a request too, and a short one."""
+        """Return the changed text before the first and after the last message.
+
+        The body without its messages is itself a short request, so `splice` can edit it.
+        """
         first, last = self._spans[0][0], self._spans[-1][1]
         bare = self.given[:first] + self.given[last:]
         fingerprint = hash((bare, repr(changes)))
@@ -270,7 +279,7 @@ class _ScannedBytes(Scanned):
         written[BESIDE] = (fingerprint, new)
         start = field_start(new, raw_fields().decode(new), self.key)
         if start < 0:
-            raise IbidemError("what stands beside the messages cannot be told from them")
+            raise IbidemError("the request has a duplicate key: its messages and parameters cannot be separated")
         cut = start + first - bare.rindex(b"[", 0, first)
         return new[:cut], new[cut:]
 
@@ -288,7 +297,10 @@ class _ScannedBytes(Scanned):
 
 
 def _spliced(data: bytes, changes: Sequence[Change], key: str) -> bytes:
-    """A message, changed, as deep in a text as in the request: what is put in is indented by that."""
+    """Return a message with its changes.
+
+    `lead` and `tail` nest it as deep as in the request, so that inserted values get the right indentation.
+    """
     lead, tail, prefix = (b'{"":[', b"]}", ("", 0)) if key else (b"[", b"]", (0,))
     wanted = [Change((*prefix, *one.path), one.op, one.value) for one in changes]
     value = [parse(data)]
@@ -296,7 +308,7 @@ def _spliced(data: bytes, changes: Sequence[Change], key: str) -> bytes:
 
 
 def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[int]:
-    """Python's own, which nobody outside this process can aim at."""
+    """Hash each message with the separator before it. The random seed of the process prevents forged collisions."""
     at = spans[first - 1][1] if first else 0
     for _, end in spans[first:]:
         yield hash(data[at:end])
@@ -304,10 +316,10 @@ def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[i
 
 
 def rescan(data: bytes, known: Known, last: LastRequest | None = None) -> Scanned | None:
-    """A request that begins as one did before, of which only what comes after that is parsed. None if it does not.
+    """Scan a request that starts like an earlier one, and parse only the part after that. None if it does not.
 
-    With the messages that are known taken out, what is left is a request too. If that is in order so is the whole.
-    `last` is what is `known`, where that is at hand.
+    Without the known messages, the rest is again a request. If the rest is valid, so is the whole body.
+    Pass `last` if the earlier request's body is available, because comparing bodies is faster.
     """
     spans = known.spans
     if last is not None and last.known is known and data.startswith(memoryview(last.body)[: spans[-1][1]]):
@@ -319,7 +331,7 @@ def rescan(data: bytes, known: Known, last: LastRequest | None = None) -> Scanne
     if not same:
         return None
     end = past_space(data, spans[same - 1][1])
-    if data[end : end + 1] != b",":  # nothing came after it
+    if data[end : end + 1] != b",":  # no new message
         return None
     start, rest = spans[0][0], past_space(data, end + 1)
     found = _scan_bytes(data[:start] + data[rest:])
@@ -333,9 +345,9 @@ def rescan(data: bytes, known: Known, last: LastRequest | None = None) -> Scanne
 
 
 def _grown(data: bytes, last: LastRequest) -> Scanned | None:
-    """A request that has more messages than one before and says the same beside them: only these are looked at.
+    """Scan a request that only appends messages to the last one, with the same parameters; None if it does not.
 
-    They are a list by themselves. Put behind the last message of a request that was in order, they leave it so.
+    The new messages alone form a JSON list. If that list is valid, the whole request is valid.
     """
     import msgspec
 
@@ -358,7 +370,7 @@ def _grown(data: bytes, last: LastRequest) -> Scanned | None:
 
 
 def _same(data: bytes, known: Known) -> int:
-    """With how many of the messages that are known a request begins."""
+    """Count the known messages that the request starts with."""
     found = 0
     for before, now in zip(known.hashes, _hashes(data, known.spans, 0), strict=True):
         if before != now:
@@ -368,7 +380,7 @@ def _same(data: bytes, known: Known) -> int:
 
 
 def _scan_bytes(data: bytes) -> Scanned | None:
-    """Where the messages stand, from the lengths that the fast parser tells. None where anything is unusual."""
+    """Locate the messages by the lengths that the fast parser reports. None if anything is unusual."""
     import msgspec
 
     try:
@@ -399,5 +411,5 @@ def _spans(data: bytes, start: int, raws: list[Any]) -> list[tuple[int, int]]:
         if data[at] == COMMA:
             at = past_space(data, at + 1)
     if data[at] != CLOSE_LIST:
-        raise IbidemError("the text does not agree with what it was parsed to")
+        raise IbidemError("the JSON text does not match its parsed value")
     return spans

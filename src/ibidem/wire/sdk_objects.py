@@ -1,6 +1,6 @@
 """Objects of an SDK in a history: `messages.append(response.choices[0].message)`, `input += response.output`.
 
-They are read as the JSON that the SDK would send for them. Messages without such objects stay the same objects.
+They are read as the JSON that the SDK would send for them. A message without SDK objects stays the same object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def dump_history(history: list[Any]) -> list[Any]:
 
 
 def dump_request(request: Any) -> Any:
-    """The request with `dump_history` done to its history; the same object if nothing changes."""
+    """Replace SDK objects in the history of a request. Returns the same request if it has no SDK objects."""
     if isinstance(request, list):
         return dump_history(request)
     if not isinstance(request, dict):
@@ -29,7 +29,7 @@ def dump_request(request: Any) -> Any:
 
 
 def dump_object(value: Any) -> Any:
-    """The JSON value of an SDK object. Any other value is returned as it is."""
+    """Return the JSON value of an SDK object. Any other value is returned unchanged."""
     if isinstance(value, JSON_TYPES):
         return value
     try:
@@ -58,6 +58,7 @@ def _dump_message(message: Any) -> Any:
 
 
 def dump_list(items: list[Any]) -> list[Any]:
+    """Replace SDK objects in a list. Returns the same list if it has no SDK objects."""
     if all(isinstance(item, JSON_TYPES) for item in items):
         return items
     return [dump_object(item) for item in items]

@@ -1,9 +1,9 @@
-"""How a JSON string is spelled, and how a new one is spelled alike.
+"""JSON style: encode a new string or value with the escapes and whitespace of the text around it.
 
-Writers differ in what they escape. A string that takes another's place is written in the way of the one it replaces, so
-that putting the old one back gives the old bytes. Where the new string may have nothing in it that would show the way,
-the first two characters in a row that nobody escapes show it: one of them is escaped for ASCII writers, both for
-HTML-safe ones, which no reader notices.
+JSON writers escape different characters. A replacement string uses the style of the string it replaces, so that
+restoring the old string restores the old bytes. If no character of the new string shows the style, needless escapes
+record it: one for ASCII writers, two for HTML-safe writers. The escaped characters are the first ones in a row that no
+writer escapes. A parser reads the same text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..model import size
 
 _ANY = rb"\\u[0-9a-fA-F]{4}|\\[^u]|[^\\]"
 _PLAIN = [re.compile(rb'"(?:%b)*?([ !#-%%\'-;=?-\[\]-~]{%d})' % (_ANY, number)) for number in range(3)]
-"""So many characters in a row that nobody escapes."""
+"""By number: the first characters in a row that no writer escapes."""
 _NEEDLESS = re.compile(rb'"(?:%b)*?((?:\\u00(?!3c|3e|26|7f)[2-7][0-9a-f]){1,2})' % _ANY, re.IGNORECASE)
 _HTML = re.compile("[<>&\u2028\u2029]")
 
@@ -27,12 +27,12 @@ _unescaped = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _raw(text: str) -> bytes:
-    """Escape nothing but lone surrogates, which UTF-8 does not have. Python replaces them by what JSON has for them."""
+    """Escape only lone surrogates, which UTF-8 cannot encode. Python's backslash escapes for them are valid JSON."""
     return _unescaped(text).encode("utf-8", "backslashreplace")
 
 
 def _raw_text(text: str) -> bytes:
-    """Escape nothing, in JSON that is a Python string."""
+    """Escape nothing, not even lone surrogates, because the JSON text is a Python string."""
     return _unescaped(text).encode("utf-8", "surrogatepass")
 
 
@@ -49,18 +49,21 @@ def _as_escape(found: re.Match[str]) -> str:
 
 
 MAX_ESCAPE_BYTES = 12
-"""Bytes of a character that is escaped as two."""
+"""Length of a surrogate pair: a character outside the basic plane needs two escapes."""
 _EXTRA = 5
-"""Bytes that an escape is longer than the character."""
+"""Bytes that an escape needs in addition to the one byte of an ASCII character."""
 
 SPELLINGS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
-"""By the number of needless escapes that show it."""
+"""String encoders, indexed by the number of needless escapes that record them."""
 TEXT_SPELLINGS = (_raw_text, _ascii, _html)
-"""Of JSON that is a Python string."""
+"""String encoders for JSON text that is a Python string, with the same index."""
 
 
 def respell(token: bytes, old: str, new: str, *, raw_surrogates: bool = False) -> bytes:
-    """Spell `new` as `token` spells `old`. With `raw_surrogates`, the caller decodes lone surrogates again."""
+    """Encode `new` in the style in which `token` encodes `old`.
+
+    With `raw_surrogates`, lone surrogates are not escaped, and the caller decodes them with "surrogatepass".
+    """
     spellings = TEXT_SPELLINGS if raw_surrogates else SPELLINGS
     if b"\\u" not in token:
         return spellings[0](new)
@@ -71,14 +74,14 @@ def respell(token: bytes, old: str, new: str, *, raw_surrogates: bool = False) -
 
 
 def no_larger(new: str, old: str) -> bool:
-    """Whether a string in JSON is no longer with `new` in place of `old`, however it is spelled there.
+    """Return True if replacing `old` with `new` makes a JSON string no longer, in any style.
 
-    What is decided must not depend on the spelling: the same request as a value has none. What shows the way of an
-    HTML-safe writer is not counted: these few bytes more are seldom worth an edit less for everyone.
+    The result must not depend on the style, because the same request as a Python object has no style. The two needless
+    escapes for HTML-safe writers are not counted: otherwise their few bytes would prevent edits for all writers.
     """
     if surely_no_larger(new, old):
         return True
-    if _plain(new) and _plain(old):  # all of them write the same, but for what HTML-safe ones escape
+    if _plain(new) and _plain(old):  # all writers agree, except on the characters that HTML-safe writers escape
         room = len(encode_basestring_ascii(old)) - len(encode_basestring_ascii(new))
         marked_up = _EXTRA * _marked_up(new)
         return room >= 0 and (marked_up <= room or not _marked_up(old) or marked_up - _EXTRA * _marked_up(old) <= room)
@@ -93,8 +96,11 @@ def no_larger(new: str, old: str) -> bool:
 
 
 def surely_no_larger(new: str, old: str) -> bool:
-    """Whether `new` escaped is no longer than `old` as it is: then it is no larger, also if both stand beside more."""
-    if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # most often it is far from it
+    """Return True if `new` with all escapes is no longer than `old` without escapes.
+
+    Then `new` is at most as long as `old` in any style, also if both are parts of a longer string.
+    """
+    if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # usually `new` is much shorter
         return True
     room = size(old) + 2 - _EXTRA - len(new)
     if room < 0:
@@ -104,37 +110,37 @@ def surely_no_larger(new: str, old: str) -> bool:
 
 
 def _no_longer(new: str, old: str, way: Callable[[str], bytes], shown: int) -> bool:
-    """Whether one way to spell them makes it no longer, or is the same as to escape nothing."""
+    """Return True if one encoder makes `new` no longer than `old`, or encodes `old` without escapes."""
     before = way(old)
     same = way is not _raw and before == _raw(old)
     return same or len(_shown(way(new), shown)) <= len(before)
 
 
 def _plain(text: str) -> bool:
-    """Whether it has nothing that ASCII writers escape and others do not."""
+    """Return True if the text has no character that only ASCII writers escape."""
     return text.isascii() and "\x7f" not in text
 
 
 def _marked_up(text: str) -> int:
-    """Characters that an HTML-safe writer escapes."""
+    """Count the characters that only HTML-safe writers escape."""
     found = text.count("<") + text.count(">") + text.count("&")
     return found if text.isascii() else found + text.count("\u2028") + text.count("\u2029")
 
 
 def _html_length(text: str, raw: bytes) -> int:
-    """Bytes of it as an HTML-safe writer spells it; they are known without one that escapes nothing."""
-    wide = text.count("\u2028") + text.count("\u2029")  # three bytes each
+    """Return the length of `text` from an HTML-safe writer, computed from `raw`, its bytes without escapes."""
+    wide = text.count("\u2028") + text.count("\u2029")  # three bytes each in UTF-8
     return len(raw) + _EXTRA * (_marked_up(text) - wide) + (_EXTRA - 2) * wide
 
 
 def _needless(token: bytes) -> int:
-    """Characters in a row, the first of all, that are escaped without need."""
+    """Count the needless escapes in the first such sequence of the token."""
     found = _NEEDLESS.match(token)
     return len(found[1]) // len(b"\\u0000") if found else 0
 
 
 def _shown(token: bytes, number: int) -> bytes:
-    """The token with so many of these."""
+    """Return the token with `number` needless escapes, if it has enough characters for them."""
     found = _PLAIN[number].match(token)
     if found is None:
         return token
@@ -143,18 +149,19 @@ def _shown(token: bytes, number: int) -> bytes:
     return token[:start] + escapes + token[start + number :]
 
 
-# ── what is new ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── inserted values ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*\\u(?!00[0-7])")
 _ESCAPED_HTML = re.compile(rb"(?<!\\)(?:\\\\)*\\u00(?:3c|3e|26)")
 
 
 class Escapes(NamedTuple):
-    """What the writer of a text escapes, as far as that shows."""
+    """The characters that a JSON text escapes, if the text shows it."""
 
     foreign: bool
-    """What is not ASCII."""
+    """True if non-ASCII characters are escaped."""
     html: bool
+    """True if the characters `<`, `>` and `&` are escaped."""
 
     @classmethod
     def of(cls, text: bytes) -> Escapes:
@@ -167,20 +174,20 @@ NO_ESCAPES = Escapes(False, False)
 
 
 def may_be_escaped(value: Any) -> bool:
-    """Whether writers differ in how they write it."""
+    """Return True if the value has characters that only some writers escape."""
     text = json.dumps(value, ensure_ascii=False)
     return not text.isascii() or _HTML.search(text) is not None
 
 
 class Look(NamedTuple):
-    """How JSON text parts its values, so that a value that is put in looks like those beside it."""
+    """Separators of a JSON text, so that an inserted value gets the same whitespace as its neighbors."""
 
     comma: bytes = b","
-    """With the space behind it."""
+    """The comma with the whitespace after it, which includes the indentation."""
     colon: bytes = b":"
 
     def spelled(self, value: Any, escapes: Escapes, depth: int) -> bytes:
-        """A value in the way of a text, so many containers deep in it."""
+        """Encode a value in this style, nested `depth` containers deep."""
         _, broken, margin = self.comma.decode().rpartition("\n")
         unit = margin[: len(margin) // depth] if broken else None
         parting = "," if broken else margin, ":" if b"\n" in self.colon else self.colon.decode()

@@ -1,4 +1,4 @@
-"""Changes to JSON text: the named tokens are replaced, by offset, and every other byte is passed on as it came."""
+"""Edit JSON text: replace the changed tokens by offset, and copy every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .offsets import (
 from .spelling import DEFAULT_LOOK, NO_ESCAPES, Escapes, Look, may_be_escaped, respell
 from .tree import Change, Keyed, Op, by_key, filled, hole_of, moved, rebuild
 
-_LONG = 512  # characters from which a string is worth the quick way to its end
+_LONG = 512  # characters. For a longer string, comparing its encoded form is faster than searching its end
 
 Piece = bytes | memoryview
 Pieces = list[Piece]
@@ -32,7 +32,7 @@ Spelled = Callable[[Any, Look, int], bytes]
 
 
 def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0) -> str:
-    """A short JSON text, such as the arguments of a call, with the named tokens replaced."""
+    """Return a short JSON text, such as the arguments of a call, with the changes made."""
     data = text.encode("utf-8", "surrogatepass")
     start = past_space(data, 0)
     splicer = _Splicer(data, memoryview(data), None, None, False, True)
@@ -41,9 +41,9 @@ def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0
 
 
 def splice(data: bytes, value: Any, changes: Iterable[Change], *, raw_surrogates: bool = False) -> bytes:
-    """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to.
+    """Return JSON text with the changes made and every other byte unchanged. `value` is the parsed text.
 
-    With `raw_surrogates`, lone surrogates are encoded like other characters, and the caller decodes them again.
+    With `raw_surrogates`, lone surrogates are not escaped, and the caller decodes them with "surrogatepass".
     """
     changes = list(changes)
     start = past_space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
@@ -57,9 +57,10 @@ def splice(data: bytes, value: Any, changes: Iterable[Change], *, raw_surrogates
 
 
 def _walk(splicer: _Splicer, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
-    """The pieces of the changed text. Raises IbidemError if a walk is lost because a key stands twice.
+    """Return the pieces of the changed text, and the offset where the value ends.
 
-    The parser took the last of equal keys, and the walk comes to the first, which may be of another type.
+    Raises IbidemError if an object has a duplicate key. The parser uses the last of equal keys, but the walk over the
+    text finds the first one, which may have another type.
     """
     try:
         return splicer.container(start, value, changes, depth)
@@ -72,16 +73,16 @@ def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
+            raise IbidemError(f"the key {key!r} appears twice in one object: remove one of the two")
         seen.add(key)
 
 
 class _Row:
-    """The items of an array of which some come or go."""
+    """Items of an array or object in which items are added, removed or moved."""
 
     def __init__(self) -> None:
         self._items: list[tuple[bytes, Pieces | Change]] = []
-        """Each behind what stood before it; a change if it is new."""
+        """Pairs of the text before an item and the item's pieces, or the change that adds it."""
         self._gaps: list[bytes] = []
 
     def add(self, gap: bytes, item: Pieces, beside: Sequence[Change]) -> None:
@@ -92,7 +93,7 @@ class _Row:
         self.put(beside, "after")
 
     def move(self, old: int, new: int) -> None:
-        """An item to another place. What stands between items stays where it is."""
+        """Move an item to another index. The text between items stays in place."""
         items = moved([item for _, item in self._items], old, new)
         self._items = [(gap, item) for (gap, _), item in zip(self._items, items, strict=True)]
 
@@ -106,10 +107,10 @@ class _Row:
         self._items.extend((b"", change) for change in beside if change.op == op)
 
     def written(self, spelled: Spelled, look: Look, tail: bytes, depth: int, brackets: bytes = b"[]") -> Pieces:
-        """New items are spelled, and parted from the others, as these are."""
+        """Return the pieces of the container. New items get the style and separators of the existing ones."""
         lead, comma = [*self._gaps, b"", b""][:2]
         own = comma.lstrip()
-        if not own and b"\n" in lead + look.comma:  # the only item: on a line of its own, or in a line
+        if not own and b"\n" in lead + look.comma:  # a single item shows no separator: use its line break, if any
             own = b"," + (lead if b"\n" in lead else b"")
         look = look._replace(comma=own or look.comma)
         pieces: Pieces = [brackets[:1], lead]
@@ -133,20 +134,20 @@ class _Splicer:
     data: bytes
     view: memoryview
     history: Any
-    """The one list that is long."""
+    """The longest list, usually most of the text."""
     lengths: list[int] | None
-    """Of its items in the text; None if that holds what only the tolerant parser takes."""
+    """JSON length of each item of `history`; None if only the tolerant parser can read the text."""
     compact: bool
-    """So far the text is written as we would write it: then a value's end follows from its length."""
+    """True while the text equals our own encoding. Then the end of a value follows from its encoded length."""
     raw_surrogates: bool
-    """Lone surrogates are written as they are: the text is a Python string, and not sent as these bytes."""
+    """Do not escape lone surrogates: the text is a Python string, and the result is decoded again."""
     look: Look = DEFAULT_LOOK
-    """How the text was spelled where it was looked at last."""
+    """Separators at the last position that was read."""
     _escapes: Escapes | None = None
-    """Once it was looked for."""
+    """Escapes of the text; None until a new value needs them."""
 
     def container(self, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
-        """The pieces of the container at `start`, changed, and where it ends; `depth` steps of the paths lead to it."""
+        """Return the pieces of the changed container at `start`, and its end. `depth` is the path length to it."""
         here, below = by_key(changes, depth)
         if isinstance(value, list):
             return self.array(start, value, here, below, depth)
@@ -157,7 +158,7 @@ class _Splicer:
     ) -> tuple[Pieces, int]:
         data, pieces, cursor = self.data, Pieces(), start
         changed: set[str] = set()
-        # As with the items of an array: commas are laid anew only where keys come, go or move.
+        # As with arrays, separators are written again only if keys are added, removed or moved.
         row = None if all(each in value and not any(map(_moves, here[each])) for each in here) else _Row()
         moves: list[tuple[int, int]] = []
         end, at = start + 1, past_space(data, start + 1)
@@ -170,7 +171,7 @@ class _Splicer:
                 self.look = self.look._replace(colon=colon)
             if key in here or key in below:
                 if key in changed:
-                    raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
+                    raise IbidemError(f"the key {key!r} appears twice in one object: remove one of the two")
                 changed.add(key)
                 new, stop = self.item(first, value[key], here.get(key, ()), below.get(key), depth + 1)
                 pieces += [self.view[cursor:first], *new]
@@ -193,18 +194,18 @@ class _Splicer:
         return row.written(self.spelled, self.look, data[end:at], depth + 1, b"{}"), at + 1
 
     def spelled(self, value: Any, look: Look, depth: int) -> bytes:
-        """A value in the way of the text. What nobody escapes is written without asking how."""
+        """Encode a new value in the style of the text. The escapes of the text are detected only if they matter."""
         if self._escapes is None and may_be_escaped(value):
             self._escapes = Escapes.of(self.data)
         return look.spelled(value, self._escapes or NO_ESCAPES, depth)
 
     def array(self, start: int, value: list[Any], here: Changes, below: Changes, depth: int) -> tuple[Pieces, int]:
-        """Untouched items in one piece with what stands between them, unless items come or go."""
+        """Return the pieces of a changed array, and its end."""
         data = self.data
-        # The history may be most of a body: where its messages were measured before, none is parsed to find its end.
+        # The history may be most of a body. Its item lengths are known, so no item is parsed to find its end.
         known = self.lengths if value is self.history else None
-        # As long as no item comes or goes, every comma stays where it is, and all between two changed items is passed
-        # on as one slice. Otherwise the commas must be laid anew, so items are collected one by one with their space.
+        # If no item is added or removed, all commas stay, and the text between two changed items is copied as one
+        # slice. Otherwise the commas change, so items are collected one by one with their whitespace.
         fixed = all(change.op in ("set", "lift") for ops in here.values() for change in ops)
         if known and fixed and (starts := packed_starts(data, start, known)):
             return self.packed(start, value, here, below, depth, starts)
@@ -225,19 +226,19 @@ class _Splicer:
                 pieces.extend([self.view[cursor:first], *new])
                 cursor = at
             end, at = at, self.comma(at)
-        # The value was parsed from this text by somebody else: ending anywhere but at the bracket, they do not agree.
+        # The caller parsed the value. If the walk does not end at the bracket, the value is not from this text.
         if data[at] != CLOSE_LIST:
-            raise IbidemError("the text does not agree with what it was parsed to")
+            raise IbidemError("the JSON text does not match its parsed value")
         if fixed:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
-        row.put(here.get(len(value), ()), "before")  # behind the last: named as before one that is not there
+        row.put(here.get(len(value), ()), "before")  # appended items: "before" the index after the last
         return row.written(self.spelled, self.look, data[end:at], depth + 1), at + 1
 
     def packed(
         self, start: int, value: list[Any], here: Changes, below: Changes, depth: int, starts: list[int]
     ) -> tuple[Pieces, int]:
-        """The pieces of an array of which it is known where items begin: those that do not change are passed over."""
+        """Return the pieces of an array with known item offsets, and its end. Unchanged items are skipped."""
         pieces, cursor = Pieces(), start
         for index in sorted({*here, *below}):
             first = starts[index]
@@ -254,7 +255,7 @@ class _Splicer:
     def item(
         self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int
     ) -> tuple[Pieces, int]:
-        """One value, changed; and where the original ends."""
+        """Return the pieces of one changed value, and where the original ends."""
         for change in beside:
             if change.op == "set":
                 end, new = self.end_of(at, value), _unplaced(change.value)
@@ -273,7 +274,7 @@ class _Splicer:
             return [self.respelled(at, end, value, rebuild(value, below, depth))], end
         if self.compact and value is not self.history:
             length = self.written(at, value)
-            if length:  # then what we write differs from it in the changes alone
+            if length:  # our encoding of the old value equals the text, so encoding the new one is safe
                 return [self.encode(rebuild(value, below, depth))], at + length
         return self.container(at, value, below, depth)
 
@@ -281,15 +282,15 @@ class _Splicer:
         return respell(self.data[at:end], old, new, raw_surrogates=self.raw_surrogates)
 
     def around(self, token: bytes, template: Any, depth: int) -> Pieces:
-        """A template, spelled as what stands beside it is, with the token where `...` stands in it."""
-        sign = "0"  # until it is longer than any in the template
+        """Encode a template in the style of the text, with the original token in place of `...`."""
+        sign = "0"  # placeholder, made longer until it is unique in the template
         while (spelled := self.spelled(filled(template, sign), self.look, depth)).count(sign.encode()) != 1:
             sign += "0"
         before, after = spelled.split(b'"%b"' % sign.encode())
         return [before, token, after]
 
     def inside(self, at: int, value: Any, path: Iterable[Any]) -> Piece:
-        """What stands in the value at `at`, as it is spelled."""
+        """Return the text of the value at `path` inside the value at `at`."""
         for step in path:
             number, at = 0, past_space(self.data, at + 1)
             while True:
@@ -301,12 +302,12 @@ class _Splicer:
         return self.view[at : self.end_of(at, value)]
 
     def named(self, at: int) -> tuple[int, Any]:
-        """Where the value of the key at `at` begins, and the key."""
+        """Return the offset of the value whose key is at `at`, and the key."""
         stop = string_end(self.data, at)
         return past_space(self.data, past_space(self.data, stop) + 1), key_at(self.data, at, stop)
 
     def written(self, at: int, value: Any) -> int:
-        """Length of the value at `at`, if the text there is what we would write for it; else 0."""
+        """Return the length of the value at `at` if the text equals our encoding of it; else 0."""
         try:
             written = self.encode(value)
         except RecursionError:
@@ -325,12 +326,15 @@ class _Splicer:
         return after
 
     def parted(self, comma: bytes) -> None:
-        """That is what stands between items here."""
+        """Note the separator between items at this position."""
         if comma != self.look.comma:
             self.look = self.look._replace(comma=comma)
 
     def end_of(self, at: int, value: Any) -> int:
-        """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
+        """Return the offset after the value that starts at `at`.
+
+        Comparing with the encoded value is enough: no container or string is a prefix of another one.
+        """
         if self.compact if isinstance(value, dict | list) else isinstance(value, str) and len(value) > _LONG:
             length = self.written(at, value)
             if length:
@@ -340,7 +344,7 @@ class _Splicer:
 
 
 def _longest(value: Any, changes: list[Change]) -> str | None:
-    """The field with the longest list that a change reaches into: the history, if any does. None for a bare list."""
+    """Return the changed field with the longest list, usually the history. None for a bare list."""
     if isinstance(value, list):
         return None
     names = [str(change.path[0]) for change in changes]
@@ -348,7 +352,7 @@ def _longest(value: Any, changes: list[Change]) -> str | None:
 
 
 def _moves(change: Change) -> bool:
-    """Whether the key that it names comes, goes, or stands elsewhere then."""
+    """Return True if the change removes its key or gives it a position."""
     return change.op == "drop" or isinstance(change.value, Keyed)
 
 
@@ -361,13 +365,16 @@ def _unplaced(value: Any) -> Any:
 
 
 def _plain(change: Change) -> bool:
-    """Nothing or text is put in: what both writers write alike. Parts of a message may hold NaN, or any number."""
+    """Return True if the change sets null or text, which both of our encoders write the same way.
+
+    Other values may contain NaN or long numbers, which the fast encoder does not write.
+    """
     value = _unplaced(change.value)
     return value is None or (isinstance(value, str) and _is_unicode(value))
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogate in it."""
+    """Return True if the text has no lone surrogates."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -381,7 +388,7 @@ def _encode(value: Any) -> bytes:
 
 
 def _encode_odd(value: Any) -> bytes:
-    """With lone surrogates escaped, and NaN and numbers of any size as the standard library writes them."""
+    """Encode with the standard library, which supports NaN and numbers of any size, and escape lone surrogates."""
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError:

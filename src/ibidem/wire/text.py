@@ -1,4 +1,4 @@
-"""JSON text to values."""
+"""Parse JSON text, with errors that name the position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import IbidemError
 
 
 def parse(text: bytes | str) -> Any:
-    """JSON to a value; what the fast parser refuses (NaN, lone surrogates) goes to the tolerant one."""
+    """Parse JSON text. If the fast parser rejects it (NaN, lone surrogates), try the tolerant one."""
     import msgspec  # a third of our import time, and not needed for requests that are already values
 
     try:
@@ -19,7 +19,7 @@ def parse(text: bytes | str) -> Any:
     except RecursionError:
         raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
     try:
-        # Spelled out, because json.loads would also take UTF-16, which no provider does.
+        # Decode explicitly: json.loads would also accept UTF-16, which no provider does.
         return json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise IbidemError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
@@ -27,5 +27,5 @@ def parse(text: bytes | str) -> Any:
         raise IbidemError(f"byte {error.start}: not valid UTF-8: {error.reason}") from None
     except RecursionError:
         raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
-    except ValueError:  # Python converts no integer of more than some thousand digits
+    except ValueError:  # Python refuses to convert integers of more than 4,300 digits
         raise IbidemError("a number has more digits than can be read: shorten it") from None

@@ -1,4 +1,4 @@
-"""Changes to a parsed value: only the containers along a path are copied."""
+"""Edit a parsed JSON value: copy only the containers along the path of a change."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ Op = Literal["set", "drop", "before", "after", "lift"]
 
 
 class Keyed(NamedTuple):
-    """A value that is set, and where its key then stands among those of its object."""
+    """A value to set in an object, with the position of its key among the object's keys."""
 
     at: int
     value: Any
 
 
 class Change(NamedTuple):
-    """Set or drop the value at `path`, or insert `value` beside it (path then ends in a list index).
+    """One edit of a JSON value at `path`.
 
-    To set a key that an object lacks is to add it, behind all others, or where `Keyed` says. Where `...` stands in a
-    value that is set, there what was at the path stands from then on, as it was spelled; `lift` is the way back: what
-    is at the path gives way to what stands in it at the path `value`.
+    `set` replaces the value. If the object lacks the key, `set` adds it as the last one, or at the position in
+    `KeyedValue`. A `...` in the new value is a placeholder for the old value, which keeps its JSON style. `lift` is the
+    inverse: it replaces the value at `path` by the part of it at the path `value`. `drop` removes the value. `before`
+    and `after` insert `value` next to it; then `path` ends in a list index.
     """
 
     path: Path
@@ -33,13 +34,13 @@ class Change(NamedTuple):
 
 
 def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
-    """The value with the changes made, sharing everything that no change names.
+    """Return the changed value. It shares every unchanged part with the original.
 
-    `depth` is how many steps of the changes' paths lead to the value. A path that goes on below a string means the
-    JSON that is written in it: its other bytes stay as they are.
+    `depth` is the number of path steps that lead to `value`. If a path continues into a string, the string is edited
+    as JSON text, and its other bytes stay unchanged.
     """
     if isinstance(value, str):
-        from .splice import splice_text  # it needs us too
+        from .splice import splice_text  # circular import
 
         return splice_text(value, json.loads(value), changes, depth)
     here, below = by_key(changes, depth)
@@ -73,7 +74,7 @@ def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
 
 
 def moved(items: list[Any], old: int, new: int) -> list[Any]:
-    """With the one at a place at another."""
+    """Return the list with the item at index `old` moved to index `new`."""
     others = [*items[:old], *items[old + 1 :]]
     return [*others[:new], items[old], *others[new:]]
 
@@ -88,7 +89,7 @@ def _one(value: Any, beside: Sequence[Change], below: list[Change] | None, depth
 
 
 def filled(template: Any, value: Any) -> Any:
-    """The template with the value in place of `...`."""
+    """Return the template with `value` in place of `...`."""
     if template is ...:
         return value
     if isinstance(template, dict):
@@ -97,7 +98,7 @@ def filled(template: Any, value: Any) -> Any:
 
 
 def hole_of(template: Any) -> Path | None:
-    """Where in it `...` stands."""
+    """Return the path of `...` in the template, or None."""
     if template is ...:
         return ()
     inside = enumerate(template) if isinstance(template, list) else ()
@@ -109,14 +110,14 @@ def hole_of(template: Any) -> Path | None:
 
 
 def found_at(value: Any, path: Iterable[Any]) -> Any:
-    """What stands there. KeyError, IndexError or TypeError if nothing does."""
+    """Return the part of `value` at `path`. Raises KeyError, IndexError or TypeError if it does not exist."""
     for step in path:
         value = value[step]
     return value
 
 
 def by_key(changes: Iterable[Change], depth: int) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
-    """Changes of this container's own items, and those of containers further down, by the key at that depth."""
+    """Split changes into those of this container's own items and those further down. Both are grouped by key."""
     here: dict[Any, list[Change]] = {}
     below: dict[Any, list[Change]] = {}
     last = depth + 1

@@ -1,6 +1,6 @@
-"""zstd: the standard library's from Python 3.14 on, before that a package that has its interface and its C code.
+"""zstd compression, from the standard library since Python 3.14, before that from its backport.
 
-What is unpacked comes in pieces: a few bytes may hold gigabytes, and whoever asked for them can stop at any piece.
+Decompression yields pieces, so that a caller can stop at a size limit. A few bytes can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ else:
 __all__ = ["Packer", "Unpacker", "ZstdCompressor", "ZstdError", "compress", "decompress"]
 
 FEED_BYTES = 1 << 14
-"""Packed bytes that are handed over at a time: what follows a frame is copied, which must not be a whole file."""
+"""Compressed bytes per call. The decompressor copies the input after a frame's end, so the input must be small."""
 
 
 class Packer:
-    """Makes frames that say how large they are. One at a time, so each thread has its own."""
+    """Compressor of single frames that contain their size. Not safe for threads: use one per thread."""
 
     def __init__(self, level: int = 3) -> None:
         self._inner = ZstdCompressor(level=level)
@@ -30,7 +30,7 @@ class Packer:
 
 
 class Unpacker:
-    """Frames that follow each other, split anywhere; they need not say how large they are."""
+    """Decompressor of consecutive frames, with or without their size. The input may be split at any byte."""
 
     def __init__(self) -> None:
         self._frame = ZstdDecompressor()
@@ -38,11 +38,11 @@ class Unpacker:
 
     @property
     def done(self) -> bool:
-        """Whether it could end here: no frame is incomplete."""
+        """True if the last frame is complete."""
         return self._frame.eof or not self._begun
 
     def pieces(self, data: bytes, size: int) -> Iterator[bytes]:
-        """What these bytes add, at most `size` bytes at a time. Raises ZstdError for what is broken."""
+        """Yield the output of these bytes, at most `size` bytes at a time. Raises ZstdError if they are invalid."""
         for start in range(0, len(data), FEED_BYTES):
             rest = data[start : start + FEED_BYTES]
             while rest or not (self._frame.eof or self._frame.needs_input):

@@ -1,10 +1,10 @@
-"""Layouts of tool output that cost tokens and say nothing, each with an inverse.
+"""Shorter layouts of tool output that say the same in fewer tokens, each with an inverse.
 
-A shape folds a text into one that says the same in fewer tokens, and unfolds it again. It is used only where that gives
-back this very text, so a shape may be as simple as its common case. Adding one: a small file, a line in `SHAPES`.
+A layout codec encodes a text in a shorter layout and decodes it again. It is used only if decoding gives exactly the
+original, so a codec may be as simple as its common case. To add one, add a small file and an entry in `SHAPES`.
 
-A few characters of a folded text can stand for very many (a path that is put before every line below it), and the text
-may be anybody's. So whoever unfolds says how large the outcome may be.
+A few encoded characters can expand to many (a path that is repeated before every line), and the text may come from any
+source. So the caller limits the size of a decoded text.
 """
 
 from __future__ import annotations
@@ -26,22 +26,25 @@ _FLAG = re.compile(r"([a-z])([0-9]*)")
 
 
 class Shape(Protocol):
+    """One layout: how it is detected, encoded and decoded."""
+
     @property
     def letter(self) -> str:
-        """How a marker says that this shape was used; digits may follow it."""
+        """Letter of this codec in a marker. Digits may follow it."""
 
     def fold(self, text: str) -> tuple[str, str] | None:
-        """The text in its shorter form, and the digits that unfolding needs; None where the shape does not fit."""
+        """Return the text in the shorter layout, and the digits that decoding needs; None if the layout does not
+        fit."""
 
     def unfold(self, text: str, digits: str, limit: int) -> str:
-        """The text as it was; ValueError if that is no such text, or would have more than `limit` characters."""
+        """Return the original text. Raises ValueError for an invalid text, or above `limit` characters."""
 
 
 _HEADER = CodexHeader()
 _BEFORE_NUMBERS: tuple[Shape, ...] = (PrettyJson(), Rows(), Grep(), Prefixed())
 SHAPES: tuple[Shape, ...] = (_HEADER, *_BEFORE_NUMBERS, *map(Numbered, STYLES))
 HEADER_FLAG = CodexHeader.letter
-"""Says that the first line is never the same twice."""
+"""Flag of a text whose first line is different for every command."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
 
 
@@ -56,27 +59,27 @@ SHAPE_WORDS = {
 
 @lru_cache(maxsize=64)
 def described(flags: str) -> str:
-    """What was folded, in words."""
+    """Describe the codecs in a marker's flags."""
     return ", ".join(dict.fromkeys(SHAPE_WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in SHAPE_WORDS))
 
 
 class Folded(NamedTuple):
-    """A text in its shorter form, and the flags that say which shapes it had."""
+    """A text in its shorter layout, with the flags of the codecs that were used."""
 
     text: str
     flags: str = ""
     apart: NumberedLines | None = None
-    """Its lines, if most have a number before a tab, and that is known."""
+    """The split lines, if most have a number before a tab and were split already."""
     spared: int = 0
-    """Tokens that it has fewer, at the least, as far as that is known."""
+    """Lower bound of the tokens saved; 0 if unknown."""
     tail: int = 0
-    """Characters at its end that it has in common with the text, as far as that is known."""
+    """Characters at the end that are known to be equal to the original's; 0 if unknown."""
     numberless: bool = False
-    """It is known that its lines have no numbers."""
+    """True if the lines are known to have no numbers."""
 
 
 def fold(text: str) -> Folded:
-    """The text with every shape that fits folded. The same text if none does."""
+    """Encode a text with every codec that fits. Return it unchanged if none does."""
     given = text
     text, flags = _folded_by(_HEADER, text)
     counts = None if flags else counting(lines_of(text))
@@ -93,7 +96,7 @@ def fold(text: str) -> Folded:
 
 
 def _folded_by(shape: Shape, text: str) -> tuple[str, str]:
-    """The text in its shorter form with the flag that says so; the text itself where the shape does not fit."""
+    """Return the encoded text and the codec's flag, or the text unchanged if the codec does not fit."""
     folded = shape.fold(text)
     if folded is None or len(folded[0]) >= len(text) or not _gives_back(shape, folded, text):
         return text, ""
@@ -101,14 +104,14 @@ def _folded_by(shape: Shape, text: str) -> tuple[str, str]:
 
 
 def _all_differ(counts: CountingLines, text: str) -> bool:
-    """Whether no two lines begin alike: each has a number of its own there."""
+    """Return True if no two lines share a prefix, because each starts with its number."""
     longest = len(counts.style.before) + len(str(counts.first + len(counts.bodies))) + len(counts.style.after)
     padded = len(counts.style.before) + int(counts.padding) + len(counts.style.after)
     return len(counts.bodies) == text.count("\n") + 1 and max(longest, padded) <= MIN_PREFIX
 
 
 def _folded_numbers(text: str, flags: str, counts: CountingLines | None) -> Folded:
-    """Each style in its turn, those that fit."""
+    """Encode line numbers with each style that fits, in the order of `STYLES`."""
     if counts is None and style_of(lines_of(text)) is None:
         return Folded(text, flags, numberless=True)
     found, order = tabbed(text, counts), -1
@@ -135,8 +138,8 @@ def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:
 
 
 def unfold(text: str, flags: str, limit: int) -> str:
-    """The text with everything unfolded that the flags name; ValueError where it has more than `limit` characters."""
+    """Decode all codecs in the flags. Raises ValueError above `limit` characters."""
     for letter, digits in reversed(_FLAG.findall(flags)):
-        if letter in BY_LETTER:  # other flags say how units are parted
+        if letter in BY_LETTER:  # other flags are item separators
             text = BY_LETTER[letter].unfold(text, digits, limit)
     return text

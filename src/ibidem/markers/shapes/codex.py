@@ -1,7 +1,7 @@
-"""The headers that Codex puts before the output of a command.
+"""The headers that Codex writes before the output of a command.
 
-`Chunk ID` is written by Codex from 0.120 on, up to 0.142 at least; 0.118 put the `Command` above it. `Exit code` stands
-before the output of `shell_command` and `apply_patch`, in 0.140 to 0.142 at least.
+Codex 0.120 to at least 0.142 writes `Chunk ID`; 0.118 put the `Command` above it. `Exit code` is before the output of
+`shell_command` and `apply_patch`, in 0.140 to at least 0.142.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _SHORT_EXIT = re.compile(r"exit (?P<code>-?[0-9]+) (?P<time>[0-9.]+)\n")
 _ENDS = {"exited with code": "exit", "running with session ID": "session"}
 _LONG_ENDS = {short: long for long, short in _ENDS.items()}
 _STARTS = ("C", "E")
-"""Of all that it may begin with."""
+"""First characters of all headers."""
 _COMMAND, _PROMPT = "Command: ", "$ "
 _CHUNK_SPARES = 19
-"""Tokens of a `Chunk ID` header that its one line does not have: the fields stand between blanks and breaks in both."""
+"""Tokens that the one-line form of a `Chunk ID` header saves. Fields are between blanks and line breaks in both."""
 _OUTPUT = "\nOutput:\n"
 _APART = re.compile(r"(?!/)[ \t]*\S|\Z")
-"""What no token joins with the line break before it: of a break, and of slashes right behind it, one may."""
+"""Text that never forms one token with the line break before it. Some tokens join a line break with another, or with
+slashes after it."""
 MAX_COMMAND_LINES, MAX_COMMAND = 99, 8000
-"""Lines of a command that a marker can count, and characters in which it must end."""
+"""Maximum lines of a command, so that a marker can count them, and maximum characters of it."""
 
 
 class CodexHeader:
-    """Its lines become one; every field is kept. A command follows behind it, and the marker counts its lines."""
+    """Joins the header lines into one with all fields. A command follows it; the marker has its number of lines."""
 
     letter = "c"
 
@@ -54,7 +55,7 @@ class CodexHeader:
         return header + command + text[found.end() :], str(lines or "")
 
     def spares(self, text: str) -> int:
-        """Tokens that a text which was folded has fewer, at the least, as far as that is known."""
+        """Return a lower bound of the tokens that encoding a text saves."""
         if not text.startswith("Chunk ID: "):
             return 0
         return _CHUNK_SPARES if _APART.match(text, text.index(_OUTPUT) + len(_OUTPUT)) else 0

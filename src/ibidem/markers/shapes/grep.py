@@ -11,14 +11,14 @@ _NUMBER = re.compile(r":\d+:")
 _HIT = re.compile(r"(?!\s)([^:]+):\d+:")
 _NAME = re.compile(r"[A-Za-z_./\\]")
 PROBED_LINES = 60
-"""Lines looked at to see whether the shape is worth trying."""
+"""Lines that are checked to see whether the codec may fit."""
 _HEADED = re.compile(r"\d+[:-]")
 
 
 class Grep:
-    """The path stands once, on a line of its own above its hits: `src/app.py:12:text` becomes `12:text`.
+    """Writes each path once, on a separate line above its hits: `src/app.py:12:text` becomes `12:text`.
 
-    Context lines (`src/app.py-11-text`) and the `--` between groups are kept in place.
+    Context lines (`src/app.py-11-text`) and the `--` between groups keep their positions.
     """
 
     letter = "g"
@@ -32,7 +32,7 @@ class Grep:
         folded: list[str] = []
         path = ""
         for number, line in enumerate(lines):
-            if path and hits[number] == path:  # most stand below another hit in the same file
+            if path and hits[number] == path:  # most lines follow another hit in the same file
                 folded.append(line[len(path) + 1 :])
                 continue
             found = _path_of(line, path) or hits[number] or _ahead(lines, hits, number)
@@ -64,7 +64,8 @@ def _unfolded(lines: list[str]) -> Iterator[str]:
 
 
 def _hit(line: str) -> str:
-    """The path that a line with a hit starts with: up to a number between colons, and no number itself."""
+    """Return the path before a number between colons at the start of a line. A path that is only a number does not
+    count."""
     found = _HIT.match(line)
     if found is None:
         return ""
@@ -73,14 +74,14 @@ def _hit(line: str) -> str:
 
 
 def _path_of(line: str, path: str) -> str:
-    """The path that stood above, if a line starts with it, as context lines do."""
+    """Return the path above if a line starts with it, as context lines do."""
     if path and line[len(path) : len(path) + 1] in ("-", ":") and line.startswith(path):
         return path if _HEADED.match(line, len(path) + 1) else ""
     return ""
 
 
 def _ahead(lines: tuple[str, ...], hits: list[str], number: int) -> str:
-    """The path of a context line that comes before its hit."""
+    """Return the path of a context line that is before its hit."""
     for after in range(number + 1, min(number + 12, len(lines))):
         if path := hits[after]:
             here = lines[number]

@@ -1,4 +1,4 @@
-"""Lines with numbers before them, as `cat -n`, `nl` and the file readers of clients print them."""
+"""Lines with numbers, as `cat -n`, `nl` and the file readers of clients print them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..line_numbers import STYLES, TABBED, NumberedLines, NumberStyle, count_up,
 from ..lines import lines_of
 
 MAX_DIGITS = 2
-"""A marker has so many for the width."""
+"""Digits of a marker for the width of a number."""
 _TABBED = re.compile(r"\n([0-9]++)\t")
 _DIGITS = re.compile(r"\d++\t")
 _ANY_TABBED = re.compile(r"\n(\d++)\t")
 
 
 class Numbered:
-    """What pads the numbers goes, and a tab parts number and text: `     12→text` becomes `12<tab>text`.
+    """Removes the padding of numbers and separates number and text by a tab: `     12→text` becomes `12<tab>text`.
 
-    A tab joins with the indentation behind it to one token; an arrow, a bar or a colon never does.
+    A tab and the indentation after it form one token; an arrow, a bar or a colon never does.
     """
 
     def __init__(self, style: NumberStyle) -> None:
@@ -43,28 +43,29 @@ class Numbered:
 
 
 def _joined(start: str, before: str, numerals: list[str], after: str, rests: list[str]) -> str:
-    """What stands before the first number, and then each with what stands around it."""
+    """Join the text before the first number, and each number with the text around it."""
     whole = [before, "", after, ""] * len(numerals)
     whole[1::4], whole[3::4] = numerals, rests
     return (start + "".join(whole))[1:]
 
 
 class Tabbed(NamedTuple):
-    """A text with its numbers folded."""
+    """A text with encoded line numbers."""
 
     text: str
     digits: str
     style: NumberStyle
-    """How they were written."""
+    """The style of the original numbers."""
     known: bool = False
-    """That it unfolds to the text."""
+    """True if decoding is known to give the original."""
     apart: NumberedLines | None = None
-    """Its lines, if most have a number before a tab."""
+    """The split lines, if most have a number before a tab."""
     spared: int = 0
-    """Tokens that it has fewer, at the least: what numbers are padded with before a tab are tokens of their own."""
+    """Lower bound of the tokens saved. Padding before a number with a tab is a separate token."""
 
     @property
     def order(self) -> int:
+        """Position of the style in `STYLES`. Styles are encoded in this order."""
         return _ORDER[self.style]
 
 
@@ -72,7 +73,7 @@ _ORDER = {style: place for place, style in enumerate(STYLES)}
 
 
 def tabbed(text: str, counts: CountingLines | None = None) -> Tabbed | None:
-    """The text with its numbers folded; None if it has none that could be. That its lines count may be known."""
+    """Return the text with encoded line numbers; None without any. `counts`: its sequential lines, if already known."""
     if counts is not None:
         return _counting(text, counts)
     style = style_of(lines_of(text))
@@ -84,7 +85,7 @@ def _counting(text: str, found: CountingLines) -> Tabbed | None:
     if (style is TABBED and found.padding[0] == "0") or (not style.sure and 2 * count < len(lines)):
         return None
     around = [*lines[: found.head], *lines[end:]]
-    if any(map(_DIGITS.match, around)):  # it would be unfolded
+    if any(map(_DIGITS.match, around)):  # decoding would change it
         return _one_by_one(text, style)
     folded = counted_up(found.first, found.bodies)
     if count < len(lines):

@@ -1,4 +1,4 @@
-"""Runs of lines that all begin alike: paths in a listing, the name of a package before every line of its log."""
+"""Ranges of lines with a common prefix: paths in a listing, the name of a package before every line of its log."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from operator import eq
 from ..lines import joined, lines_of
 
 MIN_PREFIX = 10
-"""Characters of a beginning that is worth a line of its own."""
+"""Minimum characters of a prefix that is written on a separate line."""
 MIN_RUN_LINES = 3
-"""Lines that must share it."""
+"""Minimum number of lines that share it."""
 MAX_PREFIX = 240
-"""Characters of a line in which its beginning must end."""
+"""Characters of a line within which a prefix must end."""
 MAX_CUTS = 12
-"""Ends of a beginning that are tried."""
+"""Number of prefix ends that are tried."""
 MANY_LINES = 200
-"""Lines from which short runs are not looked for."""
+"""Number of lines from which short ranges are not searched."""
 PROBED_PLACES = 48
-"""Places at which a text of many lines must show a run at least once."""
+"""Positions that are checked in a text of many lines. One of them must be in a range."""
 _CUT = re.compile(r": |[/:>]")
 
 
 class Prefixed:
-    """What a run of lines has in common stands above it, followed by a star; the lines below it start with a space."""
+    """Writes the common prefix of a range above it, followed by a star. The lines below it start with a space."""
 
     letter = "p"
 
@@ -65,7 +65,7 @@ def _unfolded(lines: list[str]) -> Iterator[str]:
 
 
 def _alike(lines: tuple[str, ...]) -> list[int]:
-    """Where a line begins like one a few lines on; looking at some lines finds every run that is long for the text."""
+    """Return positions of lines that start like one a few lines later. A sample of lines finds every long range."""
     if len(lines) >= MANY_LINES and not _probed(lines, len(lines) // PROBED_PLACES):
         return []
     step = 2 if len(lines) < MANY_LINES else 4
@@ -75,7 +75,7 @@ def _alike(lines: tuple[str, ...]) -> list[int]:
 
 
 def _probed(lines: tuple[str, ...], step: int) -> bool:
-    """Whether a line at one of some places begins like the next."""
+    """Return True if any sampled line starts like the next one."""
     for line, after in zip(lines[:-1:step], lines[1::step], strict=True):
         head = line[:MIN_PREFIX]
         if head == after[:MIN_PREFIX] and head and not head.isspace():
@@ -84,7 +84,7 @@ def _probed(lines: tuple[str, ...], step: int) -> bool:
 
 
 def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
-    """The best beginning that this line shares with those after it, and where that run ends."""
+    """Return the prefix of this line that saves most on the lines after it, and the end of that range."""
     line = lines[at]
     best, best_end, best_gain = "", at + 1, 0
     for cut in _cuts(line, lines[at + 1] if at + 1 < len(lines) else ""):
@@ -99,7 +99,7 @@ def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
 
 
 def _cuts(line: str, after: str) -> Iterator[int]:
-    """Where a beginning may end, as far as the next line agrees."""
+    """Yield positions where a prefix may end, as long as the next line has the same prefix."""
     for found in islice(_CUT.finditer(line, MIN_PREFIX, MAX_PREFIX), MAX_CUTS):
         if not after.startswith(line[: found.end()]):
             return

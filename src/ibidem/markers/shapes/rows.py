@@ -1,4 +1,4 @@
-"""JSON lists of objects that all have the same keys."""
+"""Indented JSON, and JSON lists of objects that all have the same keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USUAL_INDENT = 2
 
 
 class PrettyJson:
-    """Indented JSON becomes compact JSON, if indenting that again gives the same text."""
+    """Writes indented JSON as compact JSON, if indenting it again gives the same text."""
 
     letter = "j"
 
@@ -29,7 +29,7 @@ class PrettyJson:
         value = json.loads(text)
         indented = json.JSONEncoder(indent=int(digits or USUAL_INDENT), separators=(",", ": "), ensure_ascii=False)
         pieces: list[str] = []
-        for piece in indented.iterencode(value):  # every line is indented by its depth: few characters may become many
+        for piece in indented.iterencode(value):  # indentation grows with depth, so few may become many
             limit -= len(piece)
             if limit < 0:
                 raise ValueError("too large")
@@ -38,13 +38,13 @@ class PrettyJson:
 
 
 MAX_TEXT = 1 << 20
-"""Characters beyond which it is not worth the time."""
+"""Characters above which encoding takes too long."""
 SEPARATORS = {"": (", ", ": "), "1": (",", ":")}
-"""How the original was written, by the digits in the marker."""
+"""Separators of the original, by the digits in the marker."""
 
 
 class Rows:
-    """The keys stand in the first object of a list; the others are lists of their values, in that order.
+    """Writes keys only in the first object of a list. The others become lists of their values, in that order.
 
     `[{"a": 1, "b": 2}, {"a": 3, "b": 4}]` becomes `[{"a": 1, "b": 2}, [3, 4]]`.
     """
@@ -77,7 +77,7 @@ def _dump(value: Any, comma: str, colon: str) -> str:
 
 
 def _shape(value: Any) -> Any:
-    """Its keys, nested: what must be equal for one object to serve as the model of another."""
+    """Return the nested keys of an object. They must be equal for two objects of a list."""
     if isinstance(value, dict):
         return tuple((key, _shape(below)) for key, below in value.items())
     return None
@@ -100,7 +100,7 @@ def _fold(value: Any) -> Any:
 
 
 class Unfolding:
-    """Gives the rows of a list their keys back, as long as these have room."""
+    """Restores the keys of list rows, up to a size limit."""
 
     def __init__(self, limit: int) -> None:
         self._room = limit

@@ -1,11 +1,13 @@
-"""Strategies that decide once, when a text is first sent, from it and what came before: free under every cache.
+"""Strategies that decide once, when a text is first sent. They never invalidate the prompt cache.
 
-- `backrefs.BackReferences`: nothing is said twice, line by line; the strategy behind `lossless`.
-- `index`: what the model has been shown so far, and where. `outgoing`: one text on its way out. `sent`: how it went.
-- `hints`: the words of a reference to a whole result.
+- `backrefs.BackReferences`: replaces repeated lines with back-references; the strategy of profile `lossless`.
+- `line_index`: the texts sent so far, by line. `indexed_text`: one such text, and how lines are compared.
+- `result_encoder`: chooses what to send for one result. `partial_output`: that text while it is assembled.
+- `sent_text`: how a text was sent.
+- `hints`: the wording of a reference to a whole result.
 
-What was decided stays decided (law 2): nothing may depend on what comes later, on time, or on anything but the history
-itself. Work must grow with what is new, not with what is there: tests/engine/test_growth.py. Tests:
+A decision is final (invariant 2): it may depend only on the text and on earlier messages, never on later ones or on
+time. Work must grow with the new messages, not with the history: tests/engine/test_growth.py. Other tests:
 tests/strategies/test_backrefs.py.
 """
 

@@ -1,9 +1,9 @@
-"""Nothing is said twice: the strategy behind the default profile.
+"""Replace repeated text with back-references: the strategy of the default profile.
 
-A fold over the messages. Each new result is folded into its shorter shape, looked up in what was shown before, and sent
-with a marker wherever it repeats that. What is decided for a result depends on it and on what came before, and is never
-revisited, so every later request begins with the same bytes (law 2). Every rewritten result is restored on the spot and
-compared with its original before the edit counts (law 6).
+`BackReferenceState` gets the messages in order. It encodes each new result with a shorter layout, looks up its lines in
+the texts sent before, and replaces repeats with markers. A decision depends only on the result and earlier messages,
+and never changes, so every later request starts with the same bytes (invariant 2). Before an edit is used, the result
+is restored from it and compared with the original (invariant 6).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sent import SentForm, SentText
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackReferences(Strategy):
-    """Refer to what was shown before; fold layouts that say nothing."""
+    """Replace repeated text with back-references, and encode verbose layouts in a shorter form."""
 
     name: ClassVar[str] = "said-once"
     labels: ClassVar[tuple[str, ...]] = ("dedup", "spans", "shapes", "fields")
@@ -37,29 +37,30 @@ class BackReferences(Strategy):
     final: ClassVar[bool] = True
 
     dedup: bool = True
-    """Whole results said before."""
+    """Replace whole results that were sent before."""
     spans: bool = True
-    """Runs of lines that stand in an earlier result, or in an argument of an earlier call."""
+    """Replace ranges of lines that are in an earlier result, or in an argument of an earlier call."""
     inside: int | None = None
-    """Tokens from which a run of lines that stood above in the same result becomes a reference as well, 60 say; None
-    for never. It needs `spans`."""
+    """Minimum tokens of a line range that is replaced because it repeats lines of the same result, for example 60.
+    None: never. Needs `spans`."""
     shapes: bool = True
-    """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
+    """Shorten padding of line numbers, repeated paths, indented JSON and Codex headers."""
     fields: bool = True
-    """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
+    """Send only the differences of a result that differs from an earlier one of the same tool in a few lines or JSON
+    fields."""
     diffs: bool = False
-    """Runs of lines of a diff that stand in an earlier text without their sign. It needs `spans`."""
+    """Replace lines of a diff that are in an earlier text without their sign. Needs `spans`."""
     hints: HintStyle = HintStyle.IBIDEM
-    """Wording of references to whole results. `expand` restores ours alone: the others carry no digest."""
+    """Wording of references to whole results. `expand` restores only our own, because the others have no digest."""
     min_gain: int = 4
-    """Tokens that a reference must save beyond its marker."""
+    """Minimum tokens that a reference must save, its marker deducted."""
     numbers: Literal["all", "sparse"] = "all"
-    """`sparse` writes only every tenth of consecutive line numbers. Tools that edit by line number need them all."""
+    """`sparse` writes only every tenth of consecutive line numbers. Tools that edit by line number need all."""
     max_distance: int | None = None
-    """Tokens (of four characters) that a reference may reach back; None for all the way."""
+    """Maximum distance of a reference, in tokens of four characters. None: no limit."""
     repeat_guard: int = 8
-    """A call made again within so many results of the one that got a reference gets the full text: it could not use
-    the reference. 0 switches this off."""
+    """If the model repeats a call within this many results after it got a reference, the full text is sent: the model
+    could not use the reference. 0: off."""
 
     @property
     def lossless(self) -> bool:
@@ -67,7 +68,7 @@ class BackReferences(Strategy):
 
     @property
     def shared_arrival(self) -> BackReferences | None:
-        """The settings of the fold, by which several may share one; None if it is somebody's that does more."""
+        """The settings, so that replay can share one state between profiles. None for a subclass with own behavior."""
         plain = type(self).begin is BackReferences.begin and type(self).plan is Strategy.plan
         return self if plain else None
 
@@ -76,10 +77,10 @@ class BackReferences(Strategy):
 
 
 class BackrefFold(Fold):
-    """The state after some messages."""
+    """State of `BackReferences` after some messages."""
 
     def __init__(self, settings: BackReferences, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
-        """`evicted` says of a text with markers whether it is what is left of one that was let go before."""
+        """`evicted` returns True for a text that is the stub of an evicted text."""
         self.settings = settings
         self.refers = self._refers = refers
         self.evicted = _asked_weakly(evicted) if evicted is not None else _never
@@ -89,20 +90,20 @@ class BackrefFold(Fold):
         self.sent = self.results = 0
         self.explained = False
         self.referred: dict[tuple[str, str, str], dict[str, tuple[int, int]]] = {}
-        """Calls whose result was a reference: by label, which is quick to tell, then by all of their arguments."""
+        """Calls whose result contains a reference, by label (quick to compute), then by their arguments."""
         self.last_of: dict[str, int] = {}
         self._known: LineIndex | None = None
         self.rewritten = False
-        """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
+        """True if the history contains stubs: it was rewritten before, and later messages stay unchanged."""
         self.fetched = self.tried = 0
-        """Characters that our markers stand for, and those that were fetched for markers which are not ours."""
+        """Characters fetched to restore our own markers, and those fetched for markers that are not ours."""
         self.as_is = False
-        """The last message was sent as it came, and stays so."""
+        """True if the last message was sent unchanged, and must stay unchanged."""
         self.said: list[SentText] = []
-        """The texts of the last message."""
+        """The texts of the last message, as sent."""
 
     def fork(self) -> BackrefFold:
-        """As it is between two messages, to go on by itself."""
+        """Return an independent copy, made between two messages."""
         found = copy(self)
         found.sources = self.sources.fork()
         found.referred = {call: dict(alike) for call, alike in self.referred.items()}
@@ -113,6 +114,7 @@ class BackrefFold(Fold):
 
     @property
     def known(self) -> LineIndex:
+        """Index of the texts sent so far. It is created on first access, when the tag is known."""
         if self._known is None:
             self._known = LineIndex(self.sources.tag)
         return self._known
@@ -123,7 +125,7 @@ class BackrefFold(Fold):
 
     @property
     def nearest(self) -> int:
-        """Characters sent before what a reference may still reach."""
+        """Number of sent characters before the first text that a reference may reach."""
         far = self.settings.max_distance
         return 0 if far is None else max(0, self.sent - 4 * far)
 
@@ -153,12 +155,12 @@ class BackrefFold(Fold):
             self.said.append(SentText(place, sent.text, sent.targets))
 
     def _result(self, index: int, segment: Text, place: NumberedText) -> Generator[Edit, None, SentForm]:
-        """Yields the edit of a result, if there is one; returns how it is sent."""
+        """Yield the edit of a result, if there is one. Return how the result is sent."""
         if segment.bound or place.failed:
             return SentForm(segment.text)
         call = (place.asked.tool, place.asked.label, place.source.part)
         alike = self.referred.get(call)
-        # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
+        # If the model repeats a call soon after its result was a reference, it wants the text itself.
         last = alike.pop(place.asked.arguments, None) if alike else None
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else None
         outgoing = OutgoingText(self, place, again)
@@ -183,12 +185,12 @@ class BackrefFold(Fold):
         return SentForm(attempt.sent, layout, outgoing.in_full, targets, outgoing.ours, as_it_is, whole)
 
     def results_cleared(self) -> None:
-        """The provider clears the oldest results anew for each request: a target that is visible now may be cleared
+        """Stop making references: the provider clears the oldest results at each request, so a target may be cleared
         before the text that refers to it."""
         self.refers = False
 
     def forget(self, source: Source) -> None:
-        """A text was let go: nothing may refer to it any more."""
+        """Note that a text was evicted, so that no later text refers to it."""
         self.known.drop(source)
 
 
@@ -197,7 +199,7 @@ def _never(text: str) -> bool:
 
 
 def _asked_weakly(evicted: Callable[[str], bool]) -> Callable[[str], bool]:
-    """A method without a hold on its object, which holds the fold: both are freed with their last user."""
+    """Return the method without a strong reference to its object. The object owns the state, so both can be freed."""
     method = WeakMethod(evicted)
 
     def ask(text: str) -> bool:

@@ -1,8 +1,8 @@
-"""A text while it is put together: what is sent of it so far, and which of its lines stand in that already.
+"""A text while it is assembled: its part to send so far, and repeats of lines that this part already contains.
 
-Lines are looked up by what they say, at their first place among those that are sent. A run ends where its copy above
-meets a marker or the run itself, so it stands above in full and no reference rests on another. Whatever is found is
-passed over, whether it is worth a marker or not: each line is compared a fixed number of times (law 11).
+A dictionary has the first position of each line among the sent lines. A repeated run ends where its copy meets
+a marker or the run itself. So the copy is complete in the sent text, and references never depend on references. A run
+is skipped after it was found, even if no marker pays. So each line is compared a fixed number of times (invariant 11).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Run(NamedTuple):
-    """Units `first` up to, not including, `last` of a text stand in it above, from unit `place` on."""
+    """Units from `first` to `last` (exclusive) of a text that repeat its earlier units from `copy_start` on."""
 
     first: int
     last: int
@@ -28,19 +28,21 @@ class Run(NamedTuple):
 
 
 class ComposedText:
+    """The text to send for a result, assembled from left to right."""
+
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.done = 0
-        """Units that are sent or left out."""
+        """Number of units that are sent or replaced."""
         self._pieces: list[str] = []
         self._looked_at = 0
         self._places: dict[str, int] = {}
-        """Where a line stands first among those that are sent."""
+        """First position of each line among the sent lines."""
         self._starts, self._ends, self._shifts = [0], list[int](), [0]
-        """Stretches that are sent as they are: their units, and how many lines earlier each stands there."""
+        """Unit ranges that are sent unchanged, and by how many lines markers moved each range up."""
 
     def leave_out(self, first: int, last: int, marker: str) -> None:
-        """A marker goes in the place of these units."""
+        """Replace these units with a marker."""
         layout = self.layout
         if first > self.done:
             self._pieces.append(layout.joint.join(layout.units[self.done : first]))
@@ -51,13 +53,13 @@ class ComposedText:
         self._shifts.append(self._shifts[-1] + last - first - 1)
 
     def whole(self) -> str:
-        """All of it, the rest as it is."""
+        """Return the text to send, with all remaining units unchanged."""
         units = self.layout.units
         rest = [self.layout.joint.join(units[self.done :])] if self.done < len(units) else []
         return "\n".join([*self._pieces, *rest])
 
     def as_sent(self) -> Layout | None:
-        """The layout of it, as `lay_out` finds it; None where that is best asked."""
+        """Return the layout of the text to send, equal to that of `lay_out`; None if `lay_out` must compute it."""
         layout = self.layout
         if layout.comma:
             return None
@@ -75,7 +77,7 @@ class ComposedText:
         return Layout(units, bodies, numbers, layout.mark, "", True, True, edges=edges_of(numbers))
 
     def repeats(self, end: int) -> Iterator[Run]:
-        """Runs of units up to `end` that stand above, each as long as it goes, left to right."""
+        """Yield the maximal runs of units up to `end` that repeat earlier units, from left to right."""
         bodies, places = self.layout.bodies, self._places
         covered = at = self._looked_at
         while at < end:
@@ -91,7 +93,7 @@ class ComposedText:
     def _extended(self, at: int, place: int, covered: int, end: int) -> Run:
         bodies, edges = self.layout.bodies, self.layout.edges
         stretch = bisect_right(self._starts, place) - 1
-        if edges:  # of lines with numbers, only those go together whose numbers do
+        if edges:  # a run must not cross a gap in the line numbers
             edge = bisect_right(edges, at)
             covered = max(covered, edges[edge - 1] if edge else 0)
             end = min(end, edges[edge] if edge < len(edges) else end)
@@ -105,7 +107,7 @@ class ComposedText:
         return Run(first, last, copy)
 
     def address(self, run: Run) -> tuple[str, int, int]:
-        """What the lines above are called, as they are sent: a word, the first and the last."""
+        """Return how a marker names the repeated lines in the sent text: the unit, first and last number."""
         length = run.last - run.first
         unit, first = "line", self._line(run.place)
         if self._numbering is not None:
@@ -114,7 +116,7 @@ class ComposedText:
         return unit, first, first + length - 1
 
     def _line(self, place: int) -> int:
-        """Which line it is, counted from 1 with the markers above it."""
+        """Return the line number of a unit in the sent text, counted from 1. Each marker above is one line."""
         return place + 1 - self._shifts[bisect_right(self._starts, place) - 1]
 
     @cached_property
@@ -123,7 +125,7 @@ class ComposedText:
 
 
 def _between_markers(every: Sequence[T], kept: Sequence[tuple[int, int]], marker: T) -> list[T]:
-    """What is kept of a sequence, a marker between two stretches."""
+    """Return the items in the ranges, with a marker between two ranges."""
     found: list[T] = []
     for first, last in kept:
         found += every[first:last]

@@ -1,4 +1,4 @@
-"""How a whole result that was said before is referred to, in our words or another system's."""
+"""Wording of a reference to a whole result that was sent before: ours or another system's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...model import size
 
 
 class HintStyle(enum.Enum):
-    """How a whole result that was said before is referred to."""
+    """System whose wording is used for a reference to a whole result."""
 
     IBIDEM = "ibidem"
     CODETETHER = "codetether"
@@ -17,7 +17,7 @@ class HintStyle(enum.Enum):
 
 
 def hint(style: HintStyle, call_id: str, text: str) -> str:
-    """The reference to a result by its call's id, in the words of another system."""
+    """Return the reference to a result by its call id, in another system's wording."""
     if style is HintStyle.CODETETHER:
         return codetether.same_result(call_id, size(text))
     from ...cache import render_reference_hint  # not needed to import ibidem

@@ -1,9 +1,9 @@
-"""What the model has been shown so far, and where a text was shown before.
+"""Index of the texts sent so far, to find lines that were sent before.
 
-The index holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
-its earliest place, and every second in a short text; every line of a new text is looked up. So a run of four such lines
-that stands anywhere above is found, at a quarter of the memory. A hit is compared in full and extended both ways before
-it counts. Of a patch, its new side is indexed as well, as a text of its own.
+The index has the texts as they were sent. Every fourth indexable line is indexed by its hash, at its earliest position;
+in a short text, every second one. Every line of a new text is looked up. So any repeated run of four indexable lines is
+found, with a quarter of the memory. A hit is compared in full and extended in both directions before it counts. The new
+side of a patch is indexed too, as a separate text.
 """
 
 from __future__ import annotations
@@ -25,70 +25,72 @@ from .slots import Bodies, IndexedShown, IndexedText, Match
 
 INDEX_STRIDE, SHORT_STRIDE = 4, 2
 SHORT_TEXT = 64
-"""Lines up to which a text is short: what it repeats is short as well, so more of its lines are indexed."""
+"""Maximum lines of a short text. Its repeats are short too, so more of its lines are indexed."""
 TELLING_LENGTH = 10
-"""Characters from which a line says enough to be looked for."""
+"""Minimum characters of an indexable line."""
 MIN_LONE_LINE = 80
-"""Characters below which a single line is not worth a look."""
+"""Minimum characters of a single line that may be replaced: a marker for less does not pay."""
 KEPT_TEXTS = 4
-"""Texts that are kept taken apart."""
+"""Number of parsed texts that are cached."""
 COMPARED_TEXTS = 32
-"""Texts with the same label that are compared with one a reference means; where there are more, it says which."""
+"""Maximum texts with the same label that are compared. If there are more, a marker has an ordinal."""
 NO_TAG = "\0"
-"""Of no conversation: with it, no line is a marker."""
+"""A tag that no conversation has, so that no line is parsed as a marker."""
 MAX_GIVEN_UP = 16
-"""Lines of runs that were too short, which the next run may take in: so that no line is compared very often."""
+"""Maximum lines of runs that were too short, which the next run may include. Limits how often a line is compared."""
 COMPARED_LINES = 16
-"""Lines of a run that are looked up to find it elsewhere."""
+"""Maximum lines of a run that are compared to find another copy."""
 BLOCK_LINES, MANY_LINES = 64, 128
-"""Lines that are looked up at once in a text of many: those in the middle of a run need not be."""
+"""Lines per block, and minimum lines of a text that is searched in blocks. Blocks inside a run are skipped."""
 LONG_LINE = 160
-"""Characters from which a line is indexed wherever it stands."""
+"""Minimum characters of a line that is always indexed, at any position."""
 OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
-"""Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
+"""An index entry is a slot number, shifted by these bits, plus the offset of the line in the slot's text."""
 
 
 INT_BYTES = 48
 """Bytes in memory of a hash or of an index entry."""
 SLOT_BYTES = 700
-"""Bytes in memory of a slot beside its texts, with what is known of it by its name, its source and its hash."""
+"""Bytes in memory of a slot without its texts, but with its entries in other tables."""
 
 
 Address = tuple[str, int, int]
-"""What lines are called: a word, the first and the last."""
+"""How a marker names lines: the unit, first and last number."""
 
 
 class LineIndex:
+    """All texts of a conversation as they were sent, with an index of their lines."""
+
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.slots: list[IndexedText] = []
         self._index: dict[int, int] = {}
         self._again: dict[int, int] = {}
-        """The latest places of lines that were indexed before."""
+        """Latest index entry of each line that was indexed before."""
         self._labelled: dict[tuple[str, str, str], list[int]] = {}
-        """Slots that go by the same name."""
+        """Numbers of the slots with the same key."""
         self._opaque: dict[int, IndexedText] = {}
-        """What texts with markers that are not ours would be without them."""
+        """Texts with unproven markers, parsed as if these were plain lines."""
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
         self._lines: dict[int, Lines] = {}
-        """Of the slots that something referred to."""
+        """Line offsets of the slots that were referenced."""
         self.gone: set[int] = set()
-        """Slots whose text was let go since."""
+        """Slots whose text was evicted."""
         self._measured: list[Bodies] = []
         self._copies = 0
-        """Bytes in memory of texts that are not those that came."""
+        """Bytes in memory of texts that differ from those of the request."""
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes in memory beside the texts that came, about."""
+        """Approximate memory use in bytes, without the texts of the request."""
         tables = getsizeof(self._index) + getsizeof(self._again)
         numbers = INT_BYTES * (2 * len(self._index) + len(self._again))
         return self._copies + tables + numbers + SLOT_BYTES * len(self.slots)
 
     def fork(self) -> LineIndex:
-        """As it is, to go on by itself: the texts are shared, which never change."""
+        """Return an independent copy. The texts are shared, because they never change."""
         found = copy(self)
         found.slots = [*self.slots]
         found._index, found._again = dict(self._index), dict(self._again)
@@ -99,13 +101,13 @@ class LineIndex:
         return found
 
     def forget(self) -> None:
-        """What came before is no longer in the model's sight."""
+        """Clear the index of lines: the model can no longer see the earlier messages."""
         self._index.clear()
         self._again.clear()
         self._whole.clear()
 
     def drop(self, source: Source) -> None:
-        """A text is no longer in the request."""
+        """Remove a text that was evicted from the request."""
         slot = self._by_source.pop(source, None)
         if slot is not None:
             self.gone.update((slot, slot + 1) if self._viewed(slot) else (slot,))
@@ -113,9 +115,10 @@ class LineIndex:
             self._lines.pop(slot, None)
 
     def add_opaque(self, place: NumberedText, before: int) -> None:
-        """Take in a text with markers that are not known to be ours: it is counted, and never referred to.
+        """Add a text with markers that are not proven to be ours. It has a number, but no reference points to it.
 
-        What others are called goes by what it would be if it had none (law 9).
+        Its lines still decide whether the label of another text is ambiguous, as if its markers were plain lines.
+        Otherwise a forged marker could change labels (invariant 9).
         """
         self._by_source[place.source] = number = len(self.slots)
         slot = IndexedText(
@@ -129,9 +132,9 @@ class LineIndex:
         self._labelled.setdefault(slot.name, []).append(number)
 
     def add(self, place: NumberedText, form: SentForm, before: int, nearest: int = 0) -> None:
-        """Take in a text as it was sent, after `before` characters.
+        """Add a text as it was sent, after `characters_before` characters.
 
-        What was sent before `nearest` characters is out of reach, and this copy takes its place.
+        Texts before `reach_start` are out of reach, so this text replaces their index entries.
         """
         sent = form.text
         layout = form.layout or lay_out(sent, self.tag)
@@ -157,7 +160,7 @@ class LineIndex:
         self._copies += (sent is not place.text and getsizeof(sent)) + (text is not sent and getsizeof(text))
         reach = self._reach(nearest)
         self._index_lines(bodies, reach)
-        if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
+        if slot.whole:  # without a marker, the joined units are the text itself, whose hash Python has cached
             folded = (form.whole or layout.joint.join(layout.units)) if layout.marked else sent
             known = self._whole.get(hash(folded), -1)
             if known < reach or known in self.gone:
@@ -173,19 +176,19 @@ class LineIndex:
             self.slots.append(slot._replace(text=new.text, whole=False, view=VIEW))
 
     def _viewed(self, number: int) -> bool:
-        """Whether the slot behind this one is a view of it."""
+        """Return True if the next slot is a view of this one."""
         return number + 1 < len(self.slots) and bool(self.slots[number + 1].view)
 
     def number(self, source: Source) -> int:
-        """Which slot a text is in."""
+        """Return the slot number of a text."""
         return self._by_source[source]
 
     def _reach(self, nearest: int) -> int:
-        """The first slot that is in reach."""
+        """Return the number of the first slot in reach."""
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
     def _measure(self, layout: Layout) -> Bodies:
-        """A text is looked up, in a few ways maybe, and then added: each is measured once."""
+        """Return the lines of a layout, cached: a text is searched, perhaps in several views, and then added."""
         for known in self._measured:
             if known.seq is layout.bodies:
                 return known
@@ -193,7 +196,7 @@ class LineIndex:
         return self._measured[-1]
 
     def _index_lines(self, bodies: Bodies, reach: int) -> None:
-        """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
+        """Index some lines of the next slot. Entries of removed texts and of texts out of reach are replaced."""
         hashes, lengths, starts = bodies.hashes, bodies.lengths, bodies.starts
         if reach:
             near = reach << OFFSET_BITS
@@ -219,12 +222,13 @@ class LineIndex:
                 setdefault(hashes[at], base + starts[at] + at)
 
     def shapeless(self, text: str) -> bool:
-        """Whether no shape fits this text, as is known of one that was sent as it is before."""
+        """Return True if an equal text was sent before, unchanged because no shorter layout fits."""
         found = self._whole.get(hash(text))
         return found is not None and self.slots[found].shapeless and self.slots[found].sent == text
 
     def same(self, folded: str, nearest: int = 0) -> int | None:
-        """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
+        """Return the number of the slot with exactly this text, without its encoding marker; None if there is no such
+        slot in reach."""
         found = self._whole.get(hash(folded))
         if found is None or found in self.gone:
             return None
@@ -234,7 +238,7 @@ class LineIndex:
         return found if fits and slot.place >= nearest else None
 
     def label(self, number: int, unit: str = "", first: int = 0, last: int = 0) -> str:
-        """What to call the lines of a slot: with its ordinal where a later text of the same name shows such lines."""
+        """Return the label of lines in a slot. It has an ordinal if a later text with the same key shows such lines."""
         return self._label(number, self._newest(number, unit, first, last))
 
     def _label(self, number: int, newest: bool) -> str:
@@ -242,7 +246,7 @@ class LineIndex:
         return asked.label if newest or not asked.nth else which(asked.label, asked.nth)
 
     def _newest(self, number: int, unit: str, first: int, last: int) -> bool:
-        """Whether, of all texts of the same name, this one is the newest that shows such lines."""
+        """Return True if no later text with the same key shows such lines."""
         meant = self.slots[number]
         for other in islice(reversed(self._labelled.get(meant.name, ())), COMPARED_TEXTS):
             slot = self._opaque.get(other) or self.slots[other]
@@ -253,7 +257,7 @@ class LineIndex:
         return False
 
     def address(self, match: Match) -> Address:
-        """What to call the lines of a match."""
+        """Return how a marker names the lines of a match."""
         slot, position = self.slots[match.slot], self.line_at(match.slot, match.offset)
         length = match.last - match.first
         unit, first = "item" if slot.comma else "line", position + 1
@@ -262,7 +266,10 @@ class LineIndex:
         return unit, first, first + length - 1
 
     def findable(self, layout: Layout, match: Match, address: Address, nearest: int) -> tuple[Match, Address, str]:
-        """A run where it is most easily found, here or at another place where it stands, with the label of that."""
+        """Return the copy of a run that the model finds most easily, with its address and label.
+
+        That is this match, or another copy whose label needs no ordinal.
+        """
         newest = self._newest(match.slot, *address)
         other = None if newest else self._elsewhere(layout, match, nearest)
         if other is not None and self._newest(other.slot, *(there := self.address(other))):
@@ -270,7 +277,7 @@ class LineIndex:
         return match, address, self._label(match.slot, newest)
 
     def _elsewhere(self, layout: Layout, match: Match, nearest: int) -> Match | None:
-        """The latest other place where a run stands."""
+        """Return the latest other copy of a run, or None."""
         new = self._measure(layout)
         for at in range(match.first, min(match.last, match.first + COMPARED_LINES)):
             entry = self._again.get(new.hashes[at], 0)
@@ -283,7 +290,7 @@ class LineIndex:
         return None
 
     def shown(self, source: Source) -> Shown | None:
-        """A text that was sent, taken apart; the last few are kept, as references come in flocks."""
+        """Return a sent text, parsed. The last few are cached, because references to a text come close together."""
         if source not in self._by_source:
             return None
         if source not in self._shown:
@@ -291,19 +298,19 @@ class LineIndex:
                 del self._shown[next(iter(self._shown))]
             number = self._by_source[source]
             slot = self.slots[number]
-            if not slot.units:  # it is opaque: what stands in it is found only by whoever takes it apart
+            if not slot.units:  # an opaque text has no index, so it must be parsed
                 self._shown[source] = Shown.of(slot.sent, self.tag)
             else:
                 self._shown[source] = IndexedShown(slot.sent, self.tag, slot, self._lines_of(number))
         return self._shown[source]
 
     def unread(self, source: Source) -> int:
-        """Characters to be read before anything is found in a text: those of an opaque one, which is not indexed."""
+        """Return how many characters must be parsed before a lookup: the length of an opaque text, else 0."""
         slot = self.slots[self._by_source[source]] if source in self._by_source else None
         return len(slot.sent) if slot is not None and not slot.units else 0
 
     def line_at(self, number: int, offset: int) -> int:
-        """The line, counted from 0, of a place in a slot's text."""
+        """Return the line, counted from 0, at an offset in a slot's text."""
         return self._lines_of(number).at(offset)
 
     def _lines_of(self, number: int) -> Lines:
@@ -312,9 +319,9 @@ class LineIndex:
         return self._lines[number]
 
     def matches(self, layout: Layout, nearest: int = 0, taken: Callable[[], int] | None = None) -> Iterator[Match]:
-        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right.
+        """Yield the maximal runs of units that repeat slots from `nearest` characters on, from left to right.
 
-        `taken` says up to where runs were made use of. One that was not, being too short, may be a part of the next.
+        `used_end` returns the end of the last run that was used. A run that was too short may be part of the next.
         """
         index, new = self._index, self._measure(layout)
         starts, total = new.starts, len(new.seq)
@@ -328,7 +335,7 @@ class LineIndex:
                     continue
                 free = covered if taken is None else max(taken(), covered - MAX_GIVEN_UP)
                 best = None
-                if resume is not None:  # where the last run would go on, past a changed line or two
+                if resume is not None:  # try to continue the last run's copy, past a changed line or two
                     there = resume[1] + starts[at] + at
                     best = self._extend(new, at, resume[0], there, free, nearest)
                 if best is None:
@@ -343,14 +350,17 @@ class LineIndex:
     def _extend(
         self, new: Bodies, at: int, number: int, local: int, covered: int, nearest: int, end: int | None = None
     ) -> Match | None:
-        """The run around unit `at`, up to `end`: it stands at that offset of a slot, and is more than a short line."""
+        """Return the run around unit `at`, up to `end`, whose copy has this unit at offset `local` of slot `number`.
+
+        None if the texts differ, or the run is a single short line.
+        """
         if number in self.gone:
             return None
         slot, bodies = self.slots[number], new.seq
         body, old = bodies[at], slot.text
         after = local + len(body)
-        # A hash said that the line stands there. Hashes may agree by chance, and a run is resumed by a guess of its
-        # place, so all is compared: the line itself, and that it begins and ends where a line of the slot does.
+        # Hashes may collide, and the position of a resumed run is a guess. So compare everything: the line, and that it
+        # is a whole line of the slot's text.
         if len(body) < MIN_LONE_LINE and not new.beside(at, old, local, after):
             return None
         if local < 0 or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
@@ -359,7 +369,7 @@ class LineIndex:
             return None
         floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
         limit = limit if end is None else min(limit, end)
-        # Backward line by line: not every line is indexed, and usually only those few stand before the one hit.
+        # Backward line by line: only the few lines since the previous indexed one can be before the hit.
         first = at
         while first > covered and first > floor:
             before = bodies[first - 1]
@@ -367,7 +377,7 @@ class LineIndex:
             if there < 0 or not old.startswith(before, there) or (there and old[there - 1] != "\n"):
                 break
             first, local = first - 1, there
-        # Forward a run may be thousands of lines: compared as one text in ever longer slices, then cut to whole lines.
+        # Forward, a run may have thousands of lines: compare slices of doubling size, then cut to whole lines.
         last = at + 1
         if last < limit and old.startswith(bodies[last], after + 1):
             begin, stop = new.starts[at] + at, new.starts[limit] + limit - 1
@@ -380,7 +390,10 @@ class LineIndex:
 
 
 def common(new: str, at: int, limit: int, old: str, there: int) -> int:
-    """How many characters agree from there on. Compares ever longer slices, then ever shorter ones."""
+    """Return the length of the common prefix of both texts from these offsets on.
+
+    It compares slices of doubling size until one differs, then halves it.
+    """
     limit = min(limit - at, len(old) - there)
     done, step = 0, 64
     while done < limit:
@@ -397,7 +410,7 @@ def common(new: str, at: int, limit: int, old: str, there: int) -> int:
 
 
 def _whole_lines(new: str, at: int, limit: int, old: str, there: int, length: int) -> int:
-    """The agreement cut back to whole lines on both sides; -1 if not even one is whole."""
+    """Return the common length, cut to whole lines of both texts; -1 if not one line is whole."""
     ends_new = at + length == limit or new[at + length] == "\n"
     ends_old = there + length == len(old) or old[there + length] == "\n"
     if ends_new and ends_old:

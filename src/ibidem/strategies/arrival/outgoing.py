@@ -1,4 +1,4 @@
-"""One text on its way out: what is sent for it, and whether that is safe."""
+"""Choose what to send for one text of a result, and check that the text can be restored from it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from .index import Address
 from .slots import IndexedText, Match
 
 MAX_COUNTED = 512
-"""Characters of what is sent instead up to which its tokens are counted first."""
+"""Maximum characters of a replacement whose tokens are estimated before the original is counted."""
 WORD = 8
-"""Characters of a word and what parts it from the next, about."""
+"""Approximate characters of a word with its separator."""
 SLACK = 4
-"""Tokens that two texts may have more beside each other than apart."""
+"""Tokens by which a joined text may exceed the sum of its parts."""
 
 
 class TokenGain(NamedTuple):
+    """The minimum saving of a replacement. Counting is expensive, so cheap lower bounds are tried first."""
+
     count: TokenCounter
     gain: int
-    """Tokens that must be saved."""
+    """Minimum number of saved tokens."""
 
     def gains(self, before: str, after: str) -> bool:
-        """Whether bytes and enough tokens are saved."""
+        """Return True if the replacement has fewer bytes and saves enough tokens."""
         if size(after) >= size(before):
             return False
         words = least_tokens(before[: 3 * WORD * len(after)]) if len(after) <= MAX_COUNTED else 0
@@ -48,16 +50,16 @@ class TokenGain(NamedTuple):
         return words >= least or self.count(before) >= least
 
     def saves(self, before: str, after: str) -> bool:
-        """Whether a text that has this in it saves enough; False where that takes counting all of it."""
+        """Return True if a cheap lower bound shows that enough is saved. `before` may be a part of the original."""
         if size(after) >= size(before):
             return False
-        if least_tokens(before[: 2 * WORD * len(after)]) >= len(after) + self.gain:  # most often it is far from it
+        if least_tokens(before[: 2 * WORD * len(after)]) >= len(after) + self.gain:  # usually a start is enough
             return True
         words = least_tokens(before)
         return words >= len(after) + self.gain or words >= self.count(after) + self.gain
 
     def folds(self, text: str, folded: str, marker: str, spared: int) -> bool:
-        """Whether a folded text with a marker behind it saves enough; `spared` tokens are known to be fewer in it."""
+        """Return True if the encoded text plus its marker saves enough. The codec reports `saved_tokens`."""
         sent = f"{folded}\n{marker}"
         if size(sent) >= size(text):
             return False
@@ -67,12 +69,12 @@ class TokenGain(NamedTuple):
         return fewer(text, folded, self.count) + fewer(folded, sent, self.count) >= self.gain
 
     def has(self, text: str, tokens: int) -> bool:
-        """Whether a text has so many tokens."""
+        """Return True if the text has at least this number of tokens."""
         return least_tokens(text[: 3 * WORD * tokens]) >= tokens or self.count(text) >= tokens
 
 
 def least_tokens(text: str) -> int:
-    """No token spans two words, but for those that end in a slash at the start of a line."""
+    """Return a lower bound of the tokens: no token spans two words, except one that ends in a slash at a line start."""
     return len(text.split()) - text.count("\n/") - text.count("\r/")
 
 
@@ -80,32 +82,32 @@ if TYPE_CHECKING:
     from .backrefs import BackrefFold
 
 MIN_TEXT = 64
-"""Characters below which nothing can be gained."""
+"""Minimum characters of a text that may be replaced."""
 LINES_READ = 48
-"""Lines of what is left out that are looked at first to see that it is enough."""
+"""Number of replaced lines that are checked first, to see that the saving is enough."""
 NO_LINE = "\x00" * 3
-"""Stands for what is not compared."""
+"""Placeholder for a line that is not compared."""
 MAX_FIELDS = 12
-"""Lines or fields that may differ where a text is told by what is different."""
+"""Maximum lines or fields that may differ from an earlier text if only the differences are sent."""
 
 
 class Attempt(NamedTuple):
-    """What may be sent for a text, and why."""
+    """A possible replacement of a text, with its reason."""
 
     sent: str
     strategy: str = ""
     reason: str = ""
     refers: bool = False
-    """To a text that was sent before."""
+    """True if it points at a text that was sent before."""
     foreign: bool = False
-    """In another system's words, which cannot be followed."""
+    """True if it has another system's wording, which `expand` cannot restore."""
 
 
 class OutgoingText:
-    """One text of a result on its way out.
+    """Chooses what to send for one text of a result.
 
-    What it finds out about the conversation goes into the fold at once: the budget for following markers is one for all
-    texts, and the first marker of all explains what they are.
+    It updates the strategy state at once: all texts share one budget for following markers, and the first marker of a
+    conversation explains what markers are.
     """
 
     def __init__(self, fold: BackrefFold, place: NumberedText, again: int | None) -> None:
@@ -116,7 +118,7 @@ class OutgoingText:
         self.text = place.text
         self.tool = place.asked.tool
         self.again = again
-        """The essence of what would be asked for again, if anything."""
+        """Content hash of the last result of this call, if the call is repeated; else None."""
         self.seen: dict[Source, Shown | None] = {}
         self.inside = fold.settings.inside
         self.marked = self.in_full = self.ours = self.repeats = False
@@ -126,7 +128,7 @@ class OutgoingText:
         self.composed: ComposedText | None = None
 
     def attempt(self) -> Attempt:
-        """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
+        """Return what to send: the text itself if a replacement does not pay, or is unsafe."""
         if backref.opening(self.known.tag) in self.text:
             return Attempt(self.text, refers=self._recognised())
         if self.fold.rewritten or self.fold.as_is or len(self.text) < MIN_TEXT:
@@ -142,7 +144,8 @@ class OutgoingText:
         return Attempt(self.text)
 
     def _without_repeats(self) -> Attempt | None:
-        """Where what refers to itself would not come back: less of it may look like another layout."""
+        """Try again without references inside the text. They can make it look like another layout, so that it cannot
+        be restored."""
         if not self.repeats:
             return None
         self.inside, self.repeats, self.marked = None, False, False
@@ -150,7 +153,10 @@ class OutgoingText:
         return attempt and self._safe(attempt)
 
     def _safe(self, attempt: Attempt) -> Attempt | None:
-        """None for one that would be refused, or would not give the text back: the index must know what is sent."""
+        """Return the attempt if it would be admitted and restores the text; else None.
+
+        The check is made here, because the index needs the sent text.
+        """
         sent = attempt.sent
         if size(sent) >= size(self.text) or not self._no_larger(sent):
             return None
@@ -163,7 +169,7 @@ class OutgoingText:
         return attempt._replace(sent=sent)
 
     def _no_larger(self, sent: str) -> bool:
-        """Whether it is no larger in JSON; what both texts end in need not be looked at if the rest of them tells."""
+        """Return True if the text is no larger in JSON. A common tail is skipped if the rest decides it."""
         tail, end = self.shape.tail, len(self.folded)
         if not tail or not sent.startswith(self.folded):
             return no_larger(sent, self.text)
@@ -171,17 +177,17 @@ class OutgoingText:
         return surely_no_larger(rest, self.text[: len(self.text) - tail]) or no_larger(sent, self.text)
 
     def _folded(self) -> shapes.Folded:
-        known = self.known  # what was sent as it is stands there unfolded, and may be said to be the same
+        known = self.known  # an equal text that was sent unchanged can be referenced as a whole, so keep the layout
         said = known.same(self.text, self.fold.nearest) is not None
         if said or not self.settings.shapes or known.shapeless(self.text):
             return shapes.Folded(self.text)
         return self.fold.folds(self.text)
 
     def _restores(self, sent: str) -> bool:
-        """Whether this is the text again for whoever reads it, in full and to the letter (law 6)."""
+        """Return True if `expand` restores exactly this text (invariant 6)."""
         fold = self.fold
         budget = Budget(fold.sent, fold.fetched)
-        # That the folded text unfolds to this one was tried when it was folded.
+        # The codec has already checked that the encoded text decodes to this one.
         known = Unfolded(self.folded, self.flags, self.text)
         found = restore(sent, self.known.tag, self._shown, budget, known)
         self.ours = found is not None and found.original == self.text
@@ -197,22 +203,22 @@ class OutgoingText:
 
     @property
     def essence(self) -> int:
-        """Hash of what it says, without a header that is never the same twice."""
+        """Hash of the content, without a header that differs each time."""
         start = self.folded.index("\n") if shapes.HEADER_FLAG in self.flags else 0
         return hash(self.folded[start:])
 
     def _recognised(self) -> bool:
-        """Whether it refers to another, being one that was rewritten before.
+        """Return True if this text was rewritten by us before and refers to another text.
 
-        Such a one counts for what it was, so that a second pass decides as the first did.
-        What cannot be shown to be such a part is opaque: it stays as it is and says nothing about anything else. Work
-        on such texts is bounded over the whole conversation, since there may be very many.
+        It then counts as its original, so that a second pass decides like the first. A text whose markers cannot be
+        proven ours is opaque: it stays unchanged and does not affect other texts. The work on such texts is limited
+        over the whole conversation, because there may be very many.
         """
         fold = self.fold
         fold.rewritten = fold.rewritten or fold.evicted(self.text)
         if fold.rewritten:
             return False
-        budget = Budget(fold.sent, fold.fetched + fold.tried, 2)  # half of it is for what was rewritten before
+        budget = Budget(fold.sent, fold.fetched + fold.tried, 2)  # the other half is for texts that we rewrote before
 
         def shown(source: Source) -> Shown | None:
             if source not in self.seen:
@@ -223,7 +229,7 @@ class OutgoingText:
         if found is None:
             fold.tried += budget.used
             return False
-        fold.fetched += budget.used  # as whoever expands it counts
+        fold.fetched += budget.used  # `expand` counts the same
         fold.explained = True
         self.ours, self.folded, self.flags = True, found.folded, found.flags
         self.in_full = not found.refers and self.again is not None and self.essence == self.again
@@ -235,7 +241,7 @@ class OutgoingText:
         return self.seen[source]
 
     def _marker(self, **fields: Any) -> Marker:
-        """The part's first marker carries its digest and its flags, the conversation's first an explanation."""
+        """Return a marker. The first of a text has its digest and flags, the first of a conversation an explanation."""
         first = not self.marked
         self.marked = True
         digest = backref.digest_of(self.text) if first else ""
@@ -261,7 +267,7 @@ class OutgoingText:
         return Attempt(sent, "dedup", f"same as {slot.source}", refers=True)
 
     def layout_of(self, sent: str) -> Layout | None:
-        """Of what is sent for it, as `lay_out` would find it, where it follows from what is known."""
+        """Return the layout of the sent text, equal to that of `lay_out`; None if it must be computed."""
         if self.layout is None or sent is self.folded:
             return self.layout
         if self.settings.numbers == "sparse" or not self.ours:
@@ -271,11 +277,11 @@ class OutgoingText:
         return self.layout._replace(marked=True) if self.is_folded(sent) else None
 
     def is_folded(self, sent: str) -> bool:
-        """Whether what is sent is all of it, folded, with a marker that says so."""
+        """Return True if the sent text is the whole encoded text plus its marker, without references."""
         return self.ours and sent.startswith(self.folded)
 
     def _hint(self, slot: IndexedText) -> Attempt | None:
-        """A reference to a whole result in another system's words, which know results by their call's id."""
+        """Return a reference to a whole result in another system's wording, which names results by call id."""
         if slot.sent != self.text or not slot.call_id:
             return None
         sent = hint(self.settings.hints, slot.call_id, self.text)
@@ -295,7 +301,7 @@ class OutgoingText:
         return attempt
 
     def _layout(self) -> Layout:
-        """As everyone will see it once it is sent, but numbers count only where they can be written anew."""
+        """Return the layout to compare with earlier texts. Line numbers are separate only if they can be restored."""
         comma = comma_of(self.folded)
         if comma:
             units = self.folded.split(ITEM_SEPARATORS[comma])
@@ -316,7 +322,7 @@ class OutgoingText:
         return Layout(found.units, found.units, None, "", "", False)
 
     def _rewritable(self, layout: Layout, numbers: Sequence[int | None]) -> bool:
-        """Whether all numbers are as they would be written anew."""
+        """Return True if all line numbers have the form in which they would be restored."""
         text = self.folded
         if text[0] not in " 0" and "\n0" not in text and "\n " not in text:
             return True
@@ -354,7 +360,7 @@ class OutgoingText:
         return Attempt(told.whole(), "spans", f"stands in part in {where}", refers=True)
 
     def _matches(self, layout: Layout, done: Callable[[], int]) -> Iterator[tuple[Match, Layout, str]]:
-        """What stands elsewhere, left to right, with the lines that were compared, and how they are to be seen."""
+        """Yield the repeats of earlier texts from left to right, each with the compared layout and its diff view."""
         nearest = self.fold.nearest
         ways = {"": layout}
         if self.settings.diffs and layout.numbers is None and not layout.comma and may_be_patch(self.text):
@@ -364,17 +370,17 @@ class OutgoingText:
             zip(self.known.matches(lines, nearest, done), repeat(lines), repeat(view)) for view, lines in ways.items()
         ]
         for match, lines, view in merge(*found, key=lambda each: each[0].first) if len(found) > 1 else found[0]:
-            # A view of a view has no name; and a line that is not compared may stand there by chance.
+            # A view of a view has no notation, and a line that was not compared may match by chance.
             if view and (self.known.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
                 continue
             yield match, lines, view
 
     def _repeats(self, told: ComposedText, end: int) -> bool:
-        """Leave out what stands above in the text itself, up to a unit; whether something was left out."""
+        """Replace repeats inside the text up to unit `end`. Return True if any was replaced."""
         layout, least, done = told.layout, self.inside, told.done
         if least is None or layout.comma:
             return False
-        # Numbers that cannot be written anew; and the new side of a patch is worth more with all of its lines.
+        # Line numbers could not be restored. And a patch stays whole, so that later texts can refer to its new side.
         if layout is not self.layout or may_be_patch(self.text):
             return False
         for run in told.repeats(end):
@@ -408,7 +414,7 @@ class OutgoingText:
         )
 
     def _but(self, layout: Layout) -> Attempt | None:
-        """As an earlier result of the same tool, but for a few units."""
+        """Try to send only the units that differ from the last result of the same tool."""
         number = self.fold.last_of.get(self.tool)
         if number is None or number in self.known.gone or layout.numbers is not None:
             return None
@@ -424,7 +430,7 @@ class OutgoingText:
             return None
         marker = self._marker(source=slot.source, label=self.known.label(number), but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
-        if not self.margin.gains(self.folded, sent):  # folding alone would give that much
+        if not self.margin.gains(self.folded, sent):  # the shorter layout alone saves as much
             self.marked = False
             return None
         return Attempt(sent, "fields", f"as {slot.source} but for {len(other)} {layout.word}s", refers=True)

@@ -1,4 +1,4 @@
-"""How texts are sent: what the fold over a conversation says of each."""
+"""How a text is sent, as the strategy state reports it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from ...markers.numbering import NumberedText
 
 
 class SentText(NamedTuple):
-    """A text that was taken in, and how it is sent."""
+    """A text of a message, and how it is sent."""
 
     place: NumberedText
     sent: str
     targets: tuple[Source, ...] = ()
-    """What it refers to."""
+    """Sources of the texts that it refers to."""
 
 
 class SentForm(NamedTuple):
-    """How a text is sent."""
+    """The form in which a text is sent."""
 
     text: str
     layout: Layout | None = None
-    """If it is known."""
+    """Layout of the sent text, if known."""
     in_full: bool = False
-    """Because it was asked for again."""
+    """True if the text is sent without references because its call was repeated."""
     targets: tuple[Source, ...] = ()
-    """What it refers to."""
+    """Sources of the texts that it refers to."""
     ours: bool = False
-    """What looks like a marker in it is one that was made here."""
+    """True if its markers are proven to be our own."""
     shapeless: bool = False
-    """It is sent as it is because no shape fits it."""
+    """True if the text is sent unchanged because no shorter layout fits."""
     whole: str = ""
-    """All of it, without the marker that says how it was folded, if that is known."""
+    """The encoded text without the marker that names its encoding, if known."""

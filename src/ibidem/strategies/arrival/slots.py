@@ -1,4 +1,4 @@
-"""The texts that were shown, as the index holds them."""
+"""Sent texts as the line index stores them, and the comparison of their lines."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from ...markers.patches import viewed
 
 
 class IndexedText(NamedTuple):
-    """One text as it was sent."""
+    """One text as it was sent, with the lines that can be referenced."""
 
     source: Source
     asked: CallSummary
     call_id: str
     sent: str
     text: str
-    """Bodies of its units, a line each; holes where markers stand."""
+    """Bodies of its units, one per line. A marker is a placeholder unit."""
     numbering: Numbering | None
     comma: str
     units: int
     whole: bool
-    """Nothing of it was left out."""
+    """True if no marker replaces a part of the text."""
     holes: tuple[int, ...]
-    """Where markers stand, in a text whose lines have no numbers."""
+    """Positions of markers, if its lines have no numbers."""
     place: int
-    """Characters sent before it, of everything that counts as distance."""
+    """Number of characters sent before it, to compute the distance of a reference."""
     shapeless: bool
-    """It was sent as it is because no shape fits it."""
+    """True if it was sent unchanged because no shorter layout fits."""
     view: str = ""
-    """What its lines are a view of: those of the slot before it, without their signs."""
+    """Kind of view, if its lines are those of the previous slot without the signs of a diff; else empty."""
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """What tells it from others, but for its number: a result by its call, an argument by its own name as well."""
+        """Key of the text: kind and call label, for an argument also its name. Texts of repeated calls share it."""
         return self.source.kind, self.source.part if self.source.kind == "call" else "", self.asked.label
 
     def fits(self, unit: str, first: int, last: int) -> bool:
-        """Whether it shows the lines that are called that, or without a unit, whether all of it is shown."""
+        """Return True if the lines with these numbers are visible; without a unit, if the whole text is."""
         if not unit:
             return self.whole
         if (unit == "item") is not bool(self.comma) or (last > self.units and self.numbering is None):
@@ -57,18 +57,18 @@ class IndexedText(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Units `first` up to, not including, `last` of the new text stand in a slot."""
+    """Units from `first` to `last` (exclusive) of a new text that repeat units of an earlier text."""
 
     first: int
     last: int
     slot: int
     offset: int
-    """Where they start in the slot's text."""
+    """Offset of the first unit in the slot's text."""
 
 
 @dataclass(frozen=True)
 class IndexedShown(Shown):
-    """The text of a slot: the lines that a marker points at are found without taking all of it apart."""
+    """Visible text of a slot. The lines that a marker names are read without parsing the whole text."""
 
     slot: IndexedText
     lines: Lines
@@ -78,7 +78,7 @@ class IndexedShown(Shown):
         return self.slot.comma
 
     def whole(self) -> str | None:
-        """What stands before the marker that says how it was folded is all of it, unless that is not all of it."""
+        """Return the whole text, or None. If no part was replaced, it is the text above the encoding marker."""
         folded, _, last = self.sent.rpartition("\n")
         said = parse(last, self.tag) if self.slot.whole else None
         if said is None or said.source is not None or SPARSE_FLAG in said.flags:
@@ -92,7 +92,7 @@ class IndexedShown(Shown):
         text = self._text_at(marker)
         found = None if text is None else text.split("\n")
         if found is None or (not self.slot.whole and (MARKER_UNIT in found or EVICTED_UNIT in found)):
-            return None  # a line may look like that; `expand` would not know it from a gap
+            return None  # a line may equal a placeholder, and `expand` could not distinguish it from a gap
         return viewed(found, marker.view)
 
     def lines_at(self, marker: Marker) -> str | None:
@@ -108,7 +108,7 @@ class IndexedShown(Shown):
 
 
 class Bodies:
-    """What is compared of a text, measured once: to look it up, and to index it."""
+    """The bodies of a text's units, prepared once for lookup and indexing."""
 
     __slots__ = ("_hashes", "edges", "joined", "lengths", "seq", "starts")
 
@@ -118,16 +118,16 @@ class Bodies:
         self._hashes: list[int] | None = None
         self.lengths = [*map(len, layout.bodies)]
         self.starts = [*accumulate(self.lengths, initial=0)]
-        """Characters before each unit, line breaks not counted."""
+        """Number of characters before each unit, without line breaks."""
         self.joined: str | None = None
 
     def stretch(self, at: int) -> tuple[int, int]:
-        """First and last (not included) of the units that a run around this one may take in."""
+        """Return the first and last (exclusive) unit that a run around this unit may contain."""
         edge = bisect_right(self.edges, at)
         return self.edges[edge - 1] if edge else 0, self.edges[edge] if edge < len(self.edges) else len(self.seq)
 
     def beside(self, at: int, old: str, local: int, after: int) -> bool:
-        """Whether a unit next to this one may stand there as well: most lines that are found stand alone."""
+        """Return True if a neighbor of this unit is also next to its copy, which is rare for a chance match."""
         seq = self.seq
         if at + 1 < len(seq) and old.startswith(seq[at + 1], after + 1):
             return True
@@ -135,14 +135,14 @@ class Bodies:
 
     @property
     def hashes(self) -> list[int]:
-        """Of all units: most that stand elsewhere never need theirs."""
+        """Hashes of all units. Computed on first access, because most long texts need only some."""
         if self._hashes is None:
             self._hashes = [*map(hash, self.seq)]
         return self._hashes
 
     @property
     def text(self) -> str:
-        """A line each."""
+        """The bodies, one per line."""
         if self.joined is None:
             self.joined = "\n".join(self.seq)
         return self.joined

@@ -1,12 +1,13 @@
 """Strategies of two other systems, exact. codetether-agent: each strategy does what one pass does to a history.
 
-- `thinking`, `dedup` (two passes), `lingua`, `snippet`, `middle`: one pass each. `pairing`: the last pass, whose
-  strategy is `strategies.repair.RepairPairing(by_place=False)`.
+- `prune_thinking`, `dedup` (two passes), `lingua`, `snippet`, `drop_middle`: one pass each. `id_pairing`: the last
+  pass, whose strategy is `strategies.repair.RepairPairing(by_place=False)`.
 - `devboy`: the response pipeline of devboy-format-pipeline (`ibidem.cache`), run over the results of a history.
-- `exact`: how codetether counts messages, and `ProviderDemands`, which records where a provider outranks the original.
+- `ported_strategy`: the base class, and the history as codetether counts it. `signed_thinking`: edits that signed
+  thinking allows. `ProviderDemands` records if a provider's demands outrank the original.
 
-Nothing here is improved. A difference from the original is a fault, unless the provider would reject the result; those
-are listed in docs/profiles.md. The texts are in `markers.codetether`, the public functions in `ibidem.codetether`.
+Do not improve the algorithms. A difference from the original is a bug, unless the provider would reject the result;
+docs/profiles.md lists those. The texts are in `markers.codetether`, the public functions in `ibidem.codetether`.
 Tests: tests/seeds, against a second implementation.
 """
 

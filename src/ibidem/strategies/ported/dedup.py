@@ -24,7 +24,7 @@ class DedupToolCalls(Ported):
     window: int = 8
     """Number of last messages whose calls stay."""
     min_bytes: int = 64
-    """Shorter arguments are neither replaced nor remembered."""
+    """Shorter arguments are ignored."""
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
         first: dict[str, str] = {}
@@ -65,16 +65,16 @@ class Dedup(Ported):
     reads: ClassVar[frozenset[Kind]] = frozenset({"result", "messages"})
 
     min_bytes: int = 256
-    """Shorter results are neither replaced nor remembered."""
+    """Shorter results are ignored."""
     window: int = 0
-    """Number of last messages whose results are neither replaced nor remembered. Releases from 4.6.1 on have 8."""
+    """Number of last messages whose results are ignored. Releases from 4.6.1 on have 8."""
 
     @property
     def final(self) -> bool:  # type: ignore[override]  # it depends on a setting
         return self.window == 0
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
-        # Whole texts are compared, not hashes: that is as exact, and nothing is encoded.
+        # Compare whole texts, not hashes: equally exact, and no text needs encoding.
         first: dict[str, str] = {}
         messages = older_than(codetether_messages(conv), self.window) if self.window else conv.messages
         for message in messages:

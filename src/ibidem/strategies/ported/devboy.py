@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...cache import NearRefConfig, ToolSettings
 
 _PATHS = ("file_path", "path", "notebook_path")
-"""Not `calls.FILE_KEYS`: the original looks at these arguments alone."""
+"""Not `calls.FILE_KEYS`: the original reads only these arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Devboy(Ported):
     final: ClassVar[bool] = True
 
     capacity: int = 5
-    """Results remembered."""
+    """Number of results in the cache."""
     min_bytes: int = 200
     """Shorter results are sent as they are."""
     verbosity: Literal["terse", "standard", "verbose"] = "standard"

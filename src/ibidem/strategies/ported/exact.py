@@ -16,7 +16,7 @@ REPEAT_KEY = "repeat"
 
 
 class Ported(Strategy):
-    """A strategy of another system. It decides by that system's rules alone, whatever its edits cost (law 4)."""
+    """A strategy of another system. It follows only that system's rules, so an edit may save nothing (invariant 4)."""
 
     exact: ClassVar[bool] = True
 
@@ -25,11 +25,11 @@ class Ported(Strategy):
 
     @abstractmethod
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterable[Edit]:
-        """Yield the edits that the original makes, except where `demands` outrank it."""
+        """Yield the edits that the original makes, unless `demands` override it."""
 
 
 def codetether_messages(conv: Conversation) -> Sequence[Message]:
-    """The history as codetether counts it: results that share a message with other parts have one of their own.
+    """The history as codetether counts it: results that share a message with other parts get a separate message.
 
     Such a message becomes two, with the same index and wire. Only formats that carry results in user messages have it.
     """
@@ -62,7 +62,7 @@ def codetether_arguments(call: ToolCall) -> str:
 
 def separates_user_messages(messages: Sequence[Message], position: int) -> bool:
     """Return True if two user messages would meet without this one. System messages take no turn."""
-    # No slices: this is asked for many messages of a history.
+    # No slices: this runs for many messages of a history.
     before = (messages[at] for at in range(position - 1, -1, -1))
     after = (messages[at] for at in range(position + 1, len(messages)))
     speakers = [next((each.speaker for each in side if each.role != "system"), "") for side in (before, after)]

@@ -75,7 +75,7 @@ class Lingua(Ported):
                 if "  " in line:
                     line = _SPACES.sub(" ", line)
             written.append(line)
-        # A noise line ends in a line break even if it is the last one and had none.
+        # A noise line ends in a line break, even the last one without a line break in the original text.
         if written and (not last or in_noise):
             written.append("")
         return "\n".join(written)

@@ -16,7 +16,7 @@ from .exact import Ported, codetether_arguments, codetether_messages
 _FILE_KINDS = frozenset({"image", "file", "image_url", "input_image", "input_file", "input_audio", "document"})
 _FILE_KINDS |= {"inlineData", "inline_data", "fileData", "file_data"}
 _FILE_BYTES = 1024
-"""What the original counts for an image or a file."""
+"""Bytes that the original counts for an image or a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class DropMiddle(Ported):
     touches: ClassVar[frozenset[Kind]] = frozenset({"messages"})
 
     sinks: int = 2
-    """Messages kept at the start."""
+    """Number of messages that stay at the start."""
     window: int = 16
-    """Messages kept at the end."""
+    """Number of messages that stay at the end."""
     min_messages: int = 22
     """Shorter conversations stay whole."""
 
@@ -81,7 +81,7 @@ class DropMiddle(Ported):
         kept = {message.index for message in (*messages[start - 1 : start], *messages[end : end + 1])}
         last: int | None = None
         for message in messages[start:end]:
-            if message.index in kept:  # the other half of the message stays
+            if message.index in kept:  # one half of the message stays
                 for part in message.parts:
                     path = part.path[:-1] if type(part) is Text else part.path
                     yield self._edit("drop", message.index, path)
@@ -158,8 +158,8 @@ def _speaker(messages: Iterable[Message]) -> str:
 def _fit_marker(messages: Sequence[Message], start: int, end: int) -> tuple[int, Message | None, bool]:
     """Return the end of the range, the message that takes the marker, and whether it takes it at its start.
 
-    None: the marker can be a message of its own after all. The end moves back to an assistant message if turns would
-    not alternate otherwise.
+    None: the marker can be a separate message. The end moves back to an assistant message if turns would not alternate
+    otherwise.
     """
     before = next((message for message in reversed(messages[:start]) if message.role != "system"), None)
     following = messages[end] if end < len(messages) else None
@@ -171,14 +171,14 @@ def _fit_marker(messages: Sequence[Message], start: int, end: int) -> tuple[int,
 
 
 def _assistant_at(messages: Sequence[Message], start: int, end: int) -> int:
-    """Position of the last assistant message up to `end`; `start` if there is none."""
+    """Position of the last assistant message up to `end`; `start` if no message is the assistant's."""
     while end > start and messages[end].role != "assistant":
         end -= 1
     return end
 
 
 def _counted_bytes(message: Message) -> int:
-    """Size of a message as the original counts it: thinking counts nothing."""
+    """Size of a message as the original counts it, without thinking."""
     total = 0
     for part in message.parts:
         if type(part) is Text:

@@ -14,7 +14,7 @@ def respect_signed_thinking(conv: Conversation, plan: Plan) -> Plan:
 
     These models reject thinking if the text before it has changed, or if earlier thinking is missing other than from
     the start of the history on. Thinking that must be sent (of the active tool loop, or alone between two user
-    messages) is protected: nothing in front of it is edited. Other thinking behind an edit is removed with it.
+    messages) is protected: no text before it is edited. Other thinking after an edit is removed.
     """
     signed = [message for message in conv.messages if any(map(_is_signed, message.parts))]
     if not signed or not plan:
@@ -22,7 +22,7 @@ def respect_signed_thinking(conv: Conversation, plan: Plan) -> Plan:
     last = max(_protected(conv, signed), default=-1)
     kept = [edit for edit in plan if edit.message > last or _removes_thinking(edit)]
     if any(edit.strategy == "middle" for edit in plan if edit.message <= last):
-        # A trim is all or nothing, and pairing repaired what it left.
+        # A trim applies as a whole or not at all, and pairing repaired its result.
         kept = [edit for edit in kept if edit.strategy not in ("middle", "pairing")]
     others = [edit for edit in kept if not _removes_thinking(edit)]
     first = min((edit.message for edit in others), default=len(conv.messages))
@@ -59,12 +59,12 @@ def _protected(conv: Conversation, signed: Iterable[Message]) -> Iterator[int]:
 
 
 def _removes_thinking(edit: Edit) -> bool:
-    """Return True if an edit takes thinking, and nothing else, out of a message."""
+    """Return True if an edit removes only thinking from a message."""
     return edit.strategy == "thinking" and bool(edit.path)
 
 
 def _remove_all(message: Message, kept: Iterable[Edit]) -> Iterator[Edit]:
-    """Remove all thinking of a message. What the original does not remove counts nothing."""
+    """Yield edits that remove all thinking of a message. Those that the original does not make count 0 bytes."""
     counted = {edit.path: edit for edit in kept if edit.message == message.index and _removes_thinking(edit)}
     paths = [part.path for part in message.parts if type(part) is Thinking]
     for path in [()] if len(paths) == len(message.parts) else paths:

@@ -29,12 +29,12 @@ class Snippet(Ported):
     min_bytes: int = 4096
     """Shorter results stay whole."""
     head: int = 1024
-    """Bytes kept at the start, rounded down to a character."""
+    """Bytes that stay at the start, rounded down to a character."""
     tail: int = 1024
-    """Bytes kept at the end, its start rounded up to a character."""
+    """Bytes that stay at the end. Their start is rounded up to a character."""
     heed_markers: bool = False
-    """Leave results alone that contain `[...elided` or start with `[DEDUP]`, as the original does. A tool can write
-    that itself and so steer us (law 9)."""
+    """Do not edit results that contain `[...elided` or start with `[DEDUP]`, as in the original. A tool can print that
+    text and so prevent edits (invariant 9)."""
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
         for message in older_than(codetether_messages(conv), self.window):
@@ -57,7 +57,7 @@ class Snippet(Ported):
         if 4 * len(text) < self.min_bytes or size(text) < self.min_bytes:
             return False
         marked = self.heed_markers and (codetether.SNIPPED in text or text.startswith(codetether.DEDUPED))
-        # A result that was shortened before is short enough to stay, whatever the settings (law 10).
+        # A result that was shortened before is short enough to stay, for all settings (invariant 10).
         return not marked and size(text) > self.head + self.tail + _MARKER_BYTES
 
     def snip(self, text: str) -> str:

@@ -85,6 +85,6 @@ def _removable_thinking(conv: Conversation, message: Message) -> list[tuple[Path
 
 
 def _loop_index(conv: Conversation) -> int:
-    """Index of the first message of the active tool loop; past the end if there is none."""
+    """Index of the first message of the active tool loop; past the end if no loop is active."""
     start = conv.running_loop()
     return conv.messages[start].index if start < len(conv.messages) else len(conv.messages)

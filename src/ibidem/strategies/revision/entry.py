@@ -1,4 +1,4 @@
-"""A text that stands in a conversation, and what became of it."""
+"""A text of a conversation, and its state: in the conversation, eligible for eviction, or evicted."""
 
 from __future__ import annotations
 
@@ -13,83 +13,83 @@ from ...plan import Edit
 
 
 class Candidate(NamedTuple):
-    """Why a text could go, and how much of it."""
+    """The reason why a text could be evicted."""
 
     label: str
     why: str
-    """What the model is told; every word is paid for at every turn."""
+    """Reason in the marker, for the model. Short, because it is sent with every request."""
     reason: str = ""
-    """What a report says, where that is more."""
+    """Reason in reports, if it differs from `why`."""
 
 
 class Eviction(NamedTuple):
-    """How a text goes."""
+    """The planned or completed eviction of a text."""
 
     label: str
     added: str
     left: float
-    """Tokens of what stands there afterwards."""
+    """Tokens of the stub."""
     reason: str
     originals: Mapping[str, str]
-    """What the store has to keep, by reference."""
+    """Originals for the store, by reference."""
 
 
 class Pin(NamedTuple):
-    """Lines of a text that another refers to."""
+    """Lines of a text that a back-reference in another text needs."""
 
     marker: Marker
-    """It says which."""
+    """The back-reference."""
     first: int
     last: int
-    """Not included; 0 for all of it."""
+    """Exclusive; 0 means the whole text."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A text in the conversation."""
+    """A text of the conversation."""
 
     message: int
     path: Path
     kind: Kind
     text: str
-    """As it came."""
+    """The original text, as the client sent it."""
     turn: int
-    """The request that is the first to send it."""
+    """Number of the first request that sends it."""
     sources: tuple[Source, ...] = ()
-    """What references call it."""
+    """Names by which markers refer to it."""
     pins: tuple[Pin, ...] = ()
-    """What it refers to."""
+    """Lines of other texts that it refers to."""
     tokens: float = 0.0
     sent: float = 0.0
-    """Tokens of what stands there now."""
+    """Tokens of the text as it is sent now."""
     edit: Edit | None = None
     candidate: Candidate | None = None
-    """Waits for its moment."""
+    """Set while the text is eligible for eviction."""
     going: Eviction | None = None
     evicted: Eviction | None = None
-    """How it went."""
+    """The completed eviction."""
     free: bool = True
-    """May go at all."""
+    """True if the text may ever be evicted."""
     may: frozenset[str] = frozenset()
-    """Of an argument: what it may go for."""
+    """For an argument: labels under which it may be evicted."""
     written_in: str = ""
-    """Of an argument: the JSON text it is a value in, where arguments are a string."""
+    """For an argument: the JSON text that contains it, if arguments are sent as a string."""
     call: ToolCall | None = None
-    """Whose result or argument it is."""
+    """The call whose result or argument it is."""
     names: frozenset[str] = frozenset()
-    """Files that it may show, or that its call may write: see `names`."""
+    """Files that it may show, or that its call may write: see `file_names`."""
     gated: bool = False
-    """A file that is in use protects it: see `gate`."""
+    """True if a file in use may protect it: see `file_protection`."""
     rank: int = 0
-    """Which came to wait before which."""
+    """Position in the order in which texts became eligible."""
     since: int = 0
-    """The request from which on it could have gone."""
+    """Number of the request since which it is eligible."""
     answers: dict[Any, Any] = field(default_factory=dict)
-    """While it waits: how it would go, by the lines that must stay; see `waiting`."""
+    """While it is eligible: possible evictions, by the lines that must stay. See `eviction_queue`."""
 
     @property
     def place(self) -> str:
-        """Where it stands and why it goes, for one who sees it out of its place."""
+        """Description of the text and its reason, for a reader of the store."""
         part = "a text of yours" if self.kind == "assistant text" else "a result"
         if self.call is not None:
             kind = "the result" if self.kind == "result" else "an argument"
@@ -99,8 +99,10 @@ class Entry:
 
     @property
     def gone(self) -> bool:
+        """True if the text was evicted."""
         return self.evicted is not None
 
     @property
     def now(self) -> str:
+        """The text as it is sent now."""
         return self.text if self.edit is None else self.edit.added

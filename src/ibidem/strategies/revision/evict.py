@@ -1,13 +1,12 @@
-"""What was sent is looked at again, and goes when it is no longer needed: the strategy behind `balanced`, `recoverable`
-and `aggressive`.
+"""Evict text that is no longer needed: the strategy of `balanced`, `recoverable` and `aggressive`.
 
-A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
-longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
-marker that carries the reference under which the store keeps the original; thinking goes without one (`thoughts`).
-Text of files that are in use stays (`gate`). A text that a later reference points at stays until every text that refers
-to it goes too (law 5), and what is gone is never referred to again. A history that carries such a marker already, or
-lacks thinking that the store knows of, was looked at before, by someone who knows more of it: it stays as it is from
-there on (law 10). A tool may print what looks like a marker, so the store has to confirm it.
+New text gets its arrival edits first (`BackReferences`). Texts that are no longer needed are queued until a revision is
+free or pays (`billing.revision_budget`). Then all of them are evicted at once. Each gets a marker with the reference of
+its original in the store; thinking is removed without a marker (`removed_thinking`). Text of files in use stays
+(`file_protection`). A text with back-references to it stays until every text that refers to it is evicted too
+(invariant 5), and evicted texts are never referenced again. If a history already has eviction markers, or lacks
+thinking that the store has, another process edited it: it stays unchanged from there on (invariant 10). A tool may
+print text that looks like a marker, so the store must confirm it.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from .inventory import PART_TOKENS, Inventory
 from .thoughts import Thoughts
 
 ENTRY_BYTES = 700
-"""Bytes in memory of an entry beside its text, with what is worked out about it while it waits."""
+"""Bytes in memory of an entry without its text, but with the options that are computed while it is queued."""
 MAX_DOUBTED = 64
-"""Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
+"""Maximum texts that look like stubs but are not confirmed by the store. After that, the store is not queried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evict(Strategy):
-    """Say nothing twice, and let go of what is no longer needed, when that pays."""
+    """Replace repeated text with back-references, and evict text that is no longer needed when that pays."""
 
     name: ClassVar[str] = "look-back"
     labels: ClassVar[tuple[str, ...]] = (
@@ -53,35 +52,36 @@ class Evict(Strategy):
 
     arrival: BackReferences = field(default_factory=BackReferences)
     economy: Economy | None = None
-    """What the provider charges; `compact` and `Session` look it up by the model."""
+    """Cache pricing of the provider. Default: `compact` and `Session` look it up by the model."""
     phi: float = 0.8
-    """The share of what was saved that a change may spend."""
+    """Share of the tokens saved so far that a revision may spend."""
     credit: float = 0.03
-    """By what share of its bill a conversation may be dearer for a while than with nothing done. 0: at no moment."""
+    """Share of its cost by which a conversation may temporarily be more expensive than without Ibidem. 0: never."""
     mask: int = 10
-    """Results that always stay: the last so many."""
+    """Number of last results that always stay."""
     working_set: Clock = (25, 8)
-    """Requests that a read stays for after a call last named its file."""
+    """Number of requests that a read stays after a call last named its file (warm cache, cold cache)."""
     pending: Clock = (40, 20)
-    """Requests that a read stays for after it arrived, while its file was not written."""
+    """Number of requests that a read stays after it arrived, if its file was not written since (warm, cold)."""
     arguments: int | None = 512
-    """Bytes from which an argument of a call goes as an old result does. None: arguments stay."""
+    """Minimum bytes of a call argument that is evicted like an old result. None: arguments stay."""
     edit_arguments: Clock | None = None
-    """Requests that an argument of a call that names files stays for after one last named them. None: it stays."""
+    """Number of requests that an argument of a call that names files stays after a call last named them (warm, cold).
+    None: it stays."""
     stale_arguments: bool = True
-    """The text that an edit replaced goes, and what was written into a file that was read again later. Only if requests
-    mark the results of failed calls: else no call is sure to have succeeded."""
+    """Evict the text that an edit replaced, and file content that was read again after it was written. Needs a format
+    with an error flag in results: without it, no call is sure to have succeeded."""
     thinking: bool = True
-    """Thinking of earlier turns goes, never that of the running tool loop."""
+    """Remove thinking of earlier turns, never that of the active tool loop."""
     store: Any = None
-    """Where originals are kept. `compact` and `Session` put one here; without, nothing is kept: for measuring only."""
+    """Store for originals. `compact` and `Session` set it. Without it, originals are lost: for measurements only."""
 
     way: str = ""
-    """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
+    """Name of the recall tool, for markers. `compact` and `Session` find it in the request."""
 
     @property
     def preserves_thinking(self) -> bool:
-        """Thinking counts on everything that was sent before it."""
+        """True if the model signs its thinking against all text before it."""
         return self.economy is not None and self.economy.preserved_thinking
 
     def begin(self, start: Start) -> EvictionFold:
@@ -98,7 +98,7 @@ class Evict(Strategy):
 
 
 class EvictionFold(Fold):
-    """The state after some requests."""
+    """State of `Evict` after some requests."""
 
     def __init__(
         self,
@@ -112,21 +112,21 @@ class EvictionFold(Fold):
         self._arrival = arrival(settings.arrival, refers, self._evicted)
         self._thoughts = Thoughts(settings.store)
         self._evicted_refs: set[str] = set()
-        """References of what this fold let go itself."""
+        """References of the texts that this state evicted."""
         self._doubted = 0
-        """Texts that the store did not confirm."""
+        """Number of texts that look like stubs but are not confirmed by the store."""
         self._bank = bank(settings.economy or Economy(), settings.phi, settings.credit)
         self._points: list[Point] = []
         self._copies = 0
-        """Bytes in memory of texts that are not those that came: arguments as text, and what stands for an eviction."""
+        """Bytes in memory of texts that are not in the request: arguments as text, and stubs."""
         self._length = 0
-        """Messages that were taken in."""
+        """Number of messages fed."""
         self._revises = True
-        """Until something shows that others did before."""
+        """False once the history shows edits of another process, or the provider cleared results."""
         self._standing = self._removed = 0.0
-        """Tokens of the last request as it was sent, and of what it did without."""
+        """Tokens of the last request as it was sent, and tokens removed from it."""
         self._new = self._spared = 0.0
-        """Tokens that came since, and what was spared of them."""
+        """Tokens of newer messages as they will be sent, and tokens removed from them."""
 
     @cached_property
     def _keep(self) -> Keep | None:
@@ -138,7 +138,7 @@ class EvictionFold(Fold):
         return int(self._arrival.weight) + self._copies + ENTRY_BYTES * len(self.inventory.all)
 
     def feed(self, message: Message, as_is: bool = False) -> list[Edit]:
-        """The arrival edits of a message."""
+        """Return the arrival edits of a message."""
         arrival = self._arrival
         edits = {edit.path: edit for edit in arrival.feed(message, as_is)}
         targets = {source for said in arrival.said for source in said.targets}
@@ -159,19 +159,19 @@ class EvictionFold(Fold):
         return [entry.edit for entry in entries if entry.edit is not None]
 
     def request(self, moment: Moment) -> Revision | None:
-        """Everything taken in is sent. Whether something goes first is decided here."""
+        """Decide if texts are evicted before the messages fed so far are sent. Return the revision, if any."""
         self._bank.reported(moment.context, self._standing, moment.cached)
         self._bank.keep(moment)
         forgotten = self._bank.forgets(moment.idle)
         self.inventory.grow_older(forgotten)
         cold = not self._standing or forgotten
-        undone = self._arrival.as_is  # it went out without what was planned for it
+        undone = self._arrival.as_is  # the request was sent without its planned edits
         revision = None
         if self._revises and not (moment.refused or undone):
             revision = self._revised(moment)
         self._bank.settle(self._removed, self._spared, cold)
         self.inventory.sent(forgotten)
-        self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
+        self.inventory.waiting.turn += 1  # texts that become eligible from now on are still sent with this request
         self._standing += self._new
         self._removed += self._spared
         self._new = self._spared = 0.0
@@ -179,12 +179,12 @@ class EvictionFold(Fold):
         return revision
 
     def results_cleared(self) -> None:
-        """Nothing more is evicted: what it would free is not known any more."""
+        """Stop evicting: it is unknown which texts the provider still counts."""
         self._arrival.results_cleared()
         self._revises = False
 
     def still_used(self) -> None:
-        # In this order: the name of the conversation is known only after its opening, which comes before any eviction.
+        # Check `_points` first: the conversation has a name only after its first messages, and evictions come later.
         if (self._points or not self._revises) and self._keep is not None:
             self._keep({})
             self._thoughts.still_used()
@@ -192,9 +192,9 @@ class EvictionFold(Fold):
     def _revised(self, moment: Moment) -> Revision | None:
         waiting, bank = self.inventory.waiting, self._bank
         behind = self._sent_behind(waiting.first)
-        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment) is None:  # more than can go: a quick no
+        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment) is None:  # a quick upper bound
             return None
-        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment) is None:  # and this a slower one
+        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment) is None:  # a tighter, slower bound
             return None
         if self._thoughts.went_before():
             self._revises = False
@@ -203,7 +203,7 @@ class EvictionFold(Fold):
         going = waiting.free_to_go()
         offer = self._offer(going)
         unsent = self._unsent(going)
-        standing = self._standing + unsent  # so that the rest is what was sent and stays
+        standing = self._standing + unsent  # only the rest was sent before and stays
         reason = bank.reason(standing, offer, moment)
         if reason is None:
             return None
@@ -230,21 +230,21 @@ class EvictionFold(Fold):
         return Offer(freed, waited, self._sent_behind(first) + self._unsent(going))
 
     def _sent_behind(self, message: int) -> float:
-        """Of what was sent before, the tokens from a message on."""
+        """Tokens from a message on that were already sent."""
         return max(0.0, self.inventory.standing.behind(message) - self._new)
 
     def _unsent(self, going: Sequence[Entry]) -> float:
-        """Tokens of what goes before it was ever sent: what was thought last, say."""
+        """Tokens freed in texts that were never sent, such as the latest thinking."""
         new = [entry for entry in going if entry.turn == self.inventory.turn - 1]
         return sum(entry.sent - entry.going.left for entry in new if entry.going)
 
     def _plan(self, texts: int, points: tuple[Point, ...]) -> Plan:
-        """All edits of the first so many texts: none of them changes before the next revision."""
+        """All edits of the first `texts` entries. They do not change before the next revision."""
         edits = (entry.edit for entry in self.inventory.all[:texts] if entry.edit is not None)
         return Plan(tuple(edits), points)
 
     def _evicted(self, text: str) -> bool:
-        """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
+        """Return True if the text is a stub whose original is in the store, and not just text that looks like one."""
         if self.settings.store is None or self._doubted >= MAX_DOUBTED:
             return False
         found = stub(text, self._arrival.sources.tag)

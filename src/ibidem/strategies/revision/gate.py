@@ -1,18 +1,17 @@
-"""What stays although it is old: text of files that are in use. The rules behind every evicting profile.
+"""Protect old text of files that are in use from eviction. The rules of every profile that evicts.
 
-A candidate that is protected is set aside. It is asked for again when its protection ends, and at every request whose
-cache is cold anyway, where clocks are shorter. All rules are functions of the calls so far. Beside each is what it was
-measured to be worth on recorded sessions (`benchmarks.need`; need: the model used evicted text later).
+A protected candidate is not queued. It is checked again when its protection ends, and at every request with a cold
+cache, for which protection is shorter. All rules depend only on the calls so far. Each lists its measured effect on
+recorded sessions (`benchmarks.need`; need: the model used evicted text later).
 
-1. *Always free to go*: thinking of earlier turns, and reads of which every line was read again. Their need is 0.
-2. *Other results* go beyond the last `mask` results: outputs of commands and searches are hardly ever copied from.
-3. *Reads* go beyond the last `mask` results too, but not while their file is in the working set: for
+1. *Never protected*: thinking of earlier turns, and reads of which every line was read again. Their need is 0.
+2. *Other results* are evicted after `mask` newer results: models hardly ever copy from outputs of commands or searches.
+3. *Reads* are evicted after `mask` newer results too, but not while their file is in the working set: for
    `working_set` requests after a call last named the file. Nine of ten needs were a read that was edited later.
-4. *Reads that are still to be edited* stay for `pending` requests after they arrived, as long as their file was not
-   written since. That a file was changed is a touch of it, not a reason to evict: the model goes on editing from the
-   read it has.
-5. *Arguments without a file* go like results, *arguments of edits and writes* only after `edit_arguments` requests
-   without a touch of their file: half of the need of eviction without this clock.
+4. *Reads without an edit yet* stay for `pending` requests after they arrived, as long as their file was not written
+   since. A write of the file counts as use, not as a reason to evict: the model continues to edit from its last read.
+5. *Arguments without a file* are evicted like results, *arguments of edits and writes* only after `edit_arguments`
+   requests without use of their file: half of the need of eviction without this rule.
 """
 
 from __future__ import annotations
@@ -24,40 +23,40 @@ from typing import TypeAlias
 from .entry import Entry
 
 NEVER = 1 << 40
-"""A clock that does not run out while a cache is warm."""
+"""Number of requests for protection that does not end while the cache is warm."""
 
 
 Clock: TypeAlias = tuple[int, int]
-"""Requests for which a text stays: while the cache is warm, and at a request whose cache is cold anyway."""
+"""Number of requests for which a text stays: if the cache is warm, and if it is cold."""
 
 
 class Gate:
-    """Texts that are protected, and when they stop being so."""
+    """The protected texts, and when their protection ends."""
 
     def __init__(self, working_set: Clock, pending: Clock, edit_arguments: Clock) -> None:
         self._clocks = {"result": (working_set, pending), "arguments": (edit_arguments, (0, 0))}
         self._touched: dict[str, int] = {}
-        """Names of files → the last request before which a call named them."""
+        """File name → last request before which a call named the file."""
         self._written: dict[str, int] = {}
         self._held: dict[int, Entry] = {}
-        """By identity."""
+        """Protected texts by `id`."""
         self._ends: list[tuple[int, int, int]] = []
-        """A heap of the requests at which to ask again: request, order, identity."""
+        """Heap of the requests at which a text is checked again: request, order, `id`."""
         self._order = 0
         self._unwritten: dict[str, dict[int, Entry]] = {}
-        """Names of files → texts that wait for their file to be written."""
+        """File name → texts that stay until their file is written."""
         self._open: dict[str, dict[int, Entry]] = {}
-        """Names of files → texts that were let through because of their clocks."""
+        """File name → texts whose protection has ended."""
 
     def hold(self, entry: Entry) -> None:
-        """Set a text aside until its clocks have run out."""
+        """Protect a text until its protection ends."""
         self._held[id(entry)] = entry
         for name in entry.names:
             self._unwritten.setdefault(name, {})[id(entry)] = entry
         self._push(entry, self._end(entry, cold=False))
 
     def touch(self, names: Iterable[str], turn: int) -> list[Entry]:
-        """A call names files. Returns texts that were let through and are protected again."""
+        """Note that a call names files. Return the released texts that are protected again."""
         again: dict[int, Entry] = {}
         for name in names:
             self._touched[name] = turn
@@ -67,20 +66,20 @@ class Gate:
         return list(again.values())
 
     def write(self, name: str, turn: int) -> None:
-        """A file was written."""
+        """Note that a file was written."""
         self._written[name] = turn
-        for key, entry in self._unwritten.pop(name, {}).items():  # its end may be nearer now
+        for key, entry in self._unwritten.pop(name, {}).items():  # protection may end sooner now
             if key in self._held:
                 self._push(entry, self._end(entry, cold=False))
 
     def drop(self, entry: Entry) -> None:
-        """The clocks of a text do not matter any more."""
+        """Stop tracking a text."""
         self._held.pop(id(entry), None)
         for name in entry.names:
             self._open.get(name, {}).pop(id(entry), None)
 
     def released(self, turn: int, cold: bool) -> Iterator[Entry]:
-        """Texts whose clocks have run out at a request."""
+        """Yield the texts whose protection has ended at this request."""
         while self._ends and self._ends[0][0] <= turn:
             _, _, key = heappop(self._ends)
             if (entry := self._held.get(key)) is not None:
@@ -94,7 +93,7 @@ class Gate:
                 yield self._release(entry)
 
     def protects(self, entry: Entry, turn: int) -> bool:
-        """Whether a text stays while the cache is warm."""
+        """Return True if the text is protected while the cache is warm."""
         return self._end(entry, cold=False) > turn
 
     def _release(self, entry: Entry) -> Entry:

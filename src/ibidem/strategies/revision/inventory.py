@@ -1,4 +1,4 @@
-"""The texts that stand in a conversation, and which of them may go."""
+"""Track the texts of a conversation, and decide when a text becomes eligible for eviction."""
 
 from __future__ import annotations
 
@@ -31,58 +31,58 @@ if TYPE_CHECKING:
     from .evict import Evict
 
 PART_TOKENS = Weights().part
-"""Tokens of a text beside its own. They stay when it goes."""
+"""Tokens for the structure around a text. They stay after its eviction."""
 MIN_STALE_ARGUMENT = 160
-"""Bytes from which a string in the arguments of a call that is over is worth a marker."""
+"""Minimum bytes of a stale argument for which a marker pays."""
 MAX_READS = 128
-"""Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
+"""Maximum earlier reads of a file that are compared with the next one. A file may be read in many pieces."""
 _message_of = attrgetter("message")
 READ_AGAIN = "the file was read again later"
 OLD = "old"
 
 
 class Inventory:
-    """Everything that stands in the conversation so far, in order."""
+    """All texts of the conversation so far, in order."""
 
     def __init__(self, settings: Evict) -> None:
         self.settings = settings
         self.turn = 0
-        """The request that will be sent next."""
+        """Number of the request that will be sent next."""
         self.all: list[Entry] = []
         self.standing = Standing()
-        """What stands of all that was taken in."""
+        """Tokens of each message as it is sent now."""
         self.waiting = Waiting(settings)
-        """Those that may go when a change pays."""
+        """Texts that are evicted when a revision pays."""
         self.gate = Gate(settings.working_set, settings.pending, settings.edit_arguments or (0, 0))
         self._recent: deque[tuple[Entry, int]] = deque()
-        """Texts that stay because few results came after them, oldest first, each with the results before it."""
+        """Texts that stay because few results follow them, oldest first, each with the number of results before it."""
         self._results = 0
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
         self._asked_in: dict[str, int] = {}
         self._names: dict[str, frozenset[str]] = {}
         self._called: dict[str, ToolCall] = {}
-        """The message of each call: those of one have no order among them."""
+        """Calls by id."""
         self._rewrites: dict[str, Entry] = {}
-        """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
+        """Arguments that become stale if their call succeeds, or when its file changes again, by call id."""
         self._written: dict[str, Entry] = {}
-        """The content of files, as it was written last."""
+        """Arguments with the last written content, by path."""
         self._calls = self._messages = 0
         self._tag = ""
         self._thoughts: list[Entry] = []
-        """Thinking of the running tool loop that may go when that is over."""
+        """Thinking of the active tool loop. It becomes eligible when the loop ends."""
         self._prompts = 0
-        """Messages of the user's own."""
+        """Number of messages by the user."""
         self._answers = False
-        """The last message has results. What the user says behind them in a message of its own is a part of it to some
-        providers, and ends no loop then."""
+        """True if the last message has results. Some providers count a user message after it as part of the tool loop.
+        """
         self._last_thinking = self._fixed_thinking = -1
-        """The last message with thinking, and with thinking that cannot go."""
+        """Index of the last message with thinking, and of the last one whose thinking cannot be removed."""
 
     def take(
         self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], sources: Sources
     ) -> list[Entry]:
-        """The texts of a message, with their arrival edits."""
+        """Add the texts of a message with their arrival edits. Return their entries."""
         begun = sources.begun
         self._tag = self.waiting.tag = sources.tag
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
@@ -104,35 +104,36 @@ class Inventory:
         return found
 
     def edits_of(self, message: int) -> tuple[Edit, ...]:
-        """Of the texts of a message, in their order."""
+        """Return the edits of the texts of a message, in their order."""
         first, last = (find(self.all, message, key=_message_of) for find in (bisect_left, bisect_right))
         return tuple(entry.edit for entry in self.all[first:last] if entry.edit is not None)
 
     def _end_loop(self) -> None:
-        """Providers demand the thinking of the running tool loop. What was thought before the user spoke may go."""
+        """Make the thinking of earlier turns eligible. Providers demand only that of the active tool loop."""
         self._prompts += 1
         for entry in self._thoughts:
             self._propose(entry, Candidate("thinking", "", reason="thinking of an earlier turn"))
         self._thoughts.clear()
 
     def _hold(self) -> None:
-        """Where thinking counts on all before it, nothing before what stays may change."""
+        """If thinking is signed against all text before it, protect all text before thinking that stays."""
         if self.settings.preserves_thinking:
             loop = self._thoughts[-1].message if self._thoughts else -1
             stays = self._last_thinking if self.waiting.thinking_stays else self._fixed_thinking
             self.waiting.floor = max(loop, stays)
 
     def keep_thinking(self, stays: bool) -> None:
-        """Whether all thinking stays from now on."""
+        """Set if all thinking stays from now on."""
         self.waiting.thinking_stays = stays
         self._hold()
 
     def _texts(self, message: Message, places: Mapping[Path, SentText], begun: bool) -> Iterator[Entry]:
-        """What the tag comes from stays: what stands before it is known, results apart, which it never comes from."""
+        """Yield the entries of a message. Texts that determine the conversation's tag stay: all texts before the tag is
+        known, except results."""
         thoughts = [part for part in message.parts if isinstance(part, Thinking)]
         whole = len(thoughts) < len(message.parts) and all(
             part.removable and len(part.path) == 2 for part in thoughts
-        )  # all thinking of a message goes, or none; and something has to stay
+        )  # remove all thinking of a message or none, and never leave a message empty
         for part in message.parts:
             if isinstance(part, ToolResult):
                 yield from self._result(message, part, places)
@@ -152,13 +153,13 @@ class Inventory:
 
     @property
     def _runs(self) -> bool:
-        """Where thinking counts on all before it, it may only be missing from the start on, without a gap."""
+        """True if thinking may be removed. Signed thinking may be missing only from the start on, without a gap."""
         return not self.settings.preserves_thinking or self._fixed_thinking < 0
 
     def _call(self, message: Message, call: ToolCall, begun: bool) -> Iterator[Entry]:
-        """Long strings in the arguments may go one by one; the rest of them stays."""
+        """Yield the entries of a call: its long string arguments, each evictable, and one for the rest, which stays."""
         self._calls += 1
-        self._rewrites.pop(call.id, None)  # of a call that failed, or was never answered
+        self._rewrites.pop(call.id, None)  # left by a call with the same id that failed or has no result
         touched = self._asked[call.id] = touches(call)
         self._asked_in[call.id] = message.index
         self._called[call.id] = call
@@ -190,7 +191,7 @@ class Inventory:
         yield Entry(message.index, call.input_path, "arguments", text, self.turn, free=False)
 
     def _may(self, value: Any, of_file: bool, stale: str) -> frozenset[str]:
-        """What a value may go for."""
+        """Return the labels under which an argument may be evicted."""
         if not isinstance(value, str):
             return frozenset()
         settings, length = self.settings, size(value)
@@ -208,7 +209,7 @@ class Inventory:
                 continue
             entry = Entry(message.index, segment.path, "result", segment.text, self.turn)
             entry.call = self._called.get(result.call_id)
-            rewritten = opening(self._tag) in segment.text  # what came with a marker is left as it came
+            rewritten = opening(self._tag) in segment.text  # a text that already has markers stays unchanged
             entry.free = not segment.bound and not result.failed and not rewritten
             if (said := places.get(segment.path)) is not None:
                 entry.sources = (said.place.source,)
@@ -221,11 +222,11 @@ class Inventory:
                 entry.names = self._names.get(result.call_id, frozenset())
                 self._recent.append((entry, self._results))
                 self._reads_of(entry, touched)
-            touched = tuple(touch for touch in touched if touch.kind == "read")  # what was written is told once
+            touched = tuple(touch for touch in touched if touch.kind == "read")  # a write counts once
             yield entry
 
     def _succeeded(self, call: str, touched: tuple[Touch, ...]) -> None:
-        """What its call replaced is no longer needed; what it wrote is, until the file changes."""
+        """Note that a call succeeded. Text that it replaced is stale now; content that it wrote, at the next change."""
         entry = self._rewrites.pop(call, None)
         if entry is not None and "replaced" in entry.may:
             self._propose(entry, Candidate("stale_arguments", "replaced", reason="what an edit replaced"))
@@ -238,8 +239,10 @@ class Inventory:
                 self._reads.setdefault(touch.path, []).append((entry, touch))
 
     def _outdated(self, later: Touch, by: Entry, asked_in: int) -> None:
-        """Reads of what has now been read again: lines that are the same are referred to and so stay; a note that
-        nothing changed is no reading."""
+        """Make reads eligible whose lines were all read again. Lines with back-references stay.
+
+        A short note that the file has not changed does not count as a read.
+        """
         reads, written = self._reads.get(later.path, []), self._written.get(later.path)
         written = None if written is not None and written.message == asked_in else written
         if later.kind == "write":
@@ -259,12 +262,12 @@ class Inventory:
                 reads.append((entry, touch))
 
     def refer(self, entry: Entry, shown: Mapping[Source, Shown]) -> None:
-        """Note what a text refers to, given the texts that it does."""
+        """Record the lines that a text refers to. `visible_texts` has the texts with these lines."""
         if opening(self._tag) not in entry.now:
             return
         pins = []
         for marker in parsed(entry.now, entry.now.split("\n"), self._tag).values():
-            if marker.source in (None, ABOVE):  # it goes with the text itself
+            if marker.source in (None, ABOVE):  # no target, or the text itself
                 continue
             target = shown.get(marker.source)
             first, last = 0, 0
@@ -274,10 +277,10 @@ class Inventory:
             pins.append(Pin(marker, max(first, 0), last if first >= 0 else 0))
         self.waiting.refer(entry, pins)
 
-    # ── what could go ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Candidates for eviction ──────────────────────────────────────────────────────────────────────────────────────
 
     def grow_older(self, cold: bool) -> None:
-        """One more request is about to be sent. `cold`: its cache is."""
+        """Start a request: queue texts that are old enough, or no longer protected. `cold`: its cache has expired."""
         settings = self.settings
         self.turn += 1
         self.waiting.turn = self.turn
@@ -289,14 +292,14 @@ class Inventory:
             self._propose(entry, _old(entry))
 
     def sent(self, cold: bool) -> None:
-        """The request was decided on. What was free to go only because its cache was cold, is protected again."""
+        """Finish a request. Texts that were eligible only because of its cold cache are protected again."""
         for entry in [each for each in self.waiting.texts.values() if each.gated] if cold else ():
             if self.gate.protects(entry, self.turn):
                 self.gate.drop(entry)
                 self._set_aside(entry)
 
     def _offer(self, entry: Entry) -> None:
-        """A text is old enough to go, if no file in use protects it."""
+        """Queue a text that is old enough, unless a file in use may protect it."""
         if entry.names:
             entry.gated = True
             self.gate.hold(entry)
@@ -304,18 +307,18 @@ class Inventory:
             self._propose(entry, _old(entry))
 
     def _set_aside(self, entry: Entry) -> None:
-        """A text that was to go is protected."""
+        """Take a text out of the queue and protect it again."""
         if entry.candidate is not None and not entry.gone:
             self.waiting.withdraw(entry)
             entry.candidate = None
             self.gate.hold(entry)
 
     def _propose(self, entry: Entry, candidate: Candidate) -> None:
-        """Let a text wait for a moment to go."""
+        """Queue a text for eviction, if it is long enough."""
         short = entry.sent < least(entry) and not entry.pins
         if not entry.free or short or entry.gone:
             return
-        if candidate.why != OLD and entry.gated:  # it goes whatever becomes of its file
+        if candidate.why != OLD and entry.gated:  # stale text is evicted even if its file is in use
             entry.gated, entry.candidate = False, None
             self.gate.drop(entry)
         if entry.candidate is not None:
@@ -331,6 +334,6 @@ def _old(entry: Entry) -> Candidate:
 
 
 def _shows(read: Touch, by: Entry, written: Entry) -> bool:
-    """Whether a file is shown whole. A note that nothing changed is no reading."""
+    """Return True if a read shows the whole written file. A short note that it has not changed does not count."""
     whole = Touch("read", read.path, 1, written.text.count("\n") + 1)
     return read.covers(whole) and 2 * len(by.text) >= len(written.text)

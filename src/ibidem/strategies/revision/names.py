@@ -1,8 +1,7 @@
 """Loose recognition of the files that a call is about, used only to protect text.
 
 A name is the last component of a path: from path arguments, patch headers, and shell commands that print or write
-files. A wrong name only keeps a text for longer, so a guess is enough here. Whatever evicts a text uses
-`calls.file_access`.
+files. A wrong name only protects a text for longer, so a guess is enough. Code that evicts uses `calls.file_access`.
 """
 
 from __future__ import annotations
@@ -22,27 +21,28 @@ _PART = re.compile(r"[^|;&\n(`]+")
 _PRINTS_OR_WRITES = re.compile(
     r"[\s{]*(?:[\"']?(?:cmd|command)[\"']?\s*:\s*[\"'])?(?:cat|tac|sed|head|tail|nl|less|more|bat|awk|tee|cp|mv|patch|Get-Content)(?![\w.-])"
 )
-"""Commands, also in a script, that print or write the files they name. With searches, tests and `git` too, Codex saves
-one point less and needs no less: a file that they name is seldom the one that the model copies from."""
+"""Commands, also in a script, that print or write the files they name. Searches, tests and `git` are left out: models
+seldom copy from the files that these name. With them, Codex sessions save one percentage point less, and the need is
+the same."""
 _TARGET = re.compile(r"(?<![0-9&<=-])>>?\s*([^\s>&|;]+)")
-"""The file that a command's output goes to."""
+"""Matches the file to which a command's output is redirected."""
 _WORD = re.compile(r"[\w@+./\\-]+")
 _PATCH_HEADER = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 MAX_EXTENSION = 8
 MAX_COMMAND = 1 << 16
-"""Characters of a command that are searched for names."""
+"""Maximum characters of a command that are searched for names."""
 MAX_NAMES = 32
-"""Names of one call, the first ones. A patch of a thousand files would make each later write look at all of them."""
+"""Maximum names of one call. Without a limit, each write after a patch of a thousand files would check them all."""
 
 
 def loose_names(call: ToolCall, touched: tuple[Touch, ...]) -> frozenset[str]:
-    """Names of the files that a call may show or change. `touched`: the accesses that are certain."""
+    """Return the names of the files that a call may show or change. `accesses` are the certain ones."""
     names = chain((last_component(touch.path) for touch in touched), _guesses(decoded(call)))
     return frozenset(islice(dict.fromkeys(names), MAX_NAMES))
 
 
 def last_component(path: str) -> str:
-    """The name of a file without its folders."""
+    """Return the name of a file without its folders."""
     return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
@@ -56,7 +56,7 @@ def _guesses(given: Any) -> Iterator[str]:
 
 
 def _line(command: Any) -> str:
-    """A command line, or the words of one."""
+    """Return the command line of an argument, which is a string or a list of words."""
     if isinstance(command, list):
         words = list(map(str, command))
         return words[-1] if words[1:2] in (["-c"], ["-lc"]) else " ".join(words)
@@ -72,7 +72,7 @@ def _in_command(command: str) -> Iterator[str]:
 
 
 def _with_extension(paths: Iterable[str]) -> Iterator[str]:
-    """Names that look like a file's: a folder, an option or a number has no extension."""
+    """Yield the names with an extension. Folders, options and numbers have none."""
     for path in paths:
         name = last_component(path)
         stem, _, extension = name.rpartition(".")

@@ -1,8 +1,8 @@
-"""Which arguments of a call are no longer needed once it has succeeded, or once its file has changed again.
+"""Find arguments that are no longer needed after their call succeeded, or after its file changed again.
 
-The text that an edit replaces stands nowhere any more; the new one stands beside it. The content of a file that was
-written is like a reading of it. Both are known by name, as tools document them; of an argument that is a whole patch
-nothing can be told apart.
+After an edit, the replaced text is no longer in the file, and the new text is another argument of the same call. The
+content of a written file is like a read of it. Both are identified by argument names, as the tools document them. An
+argument with a whole patch cannot be divided.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPLACED_KEYS = {
     "oldText": "newText",  # pi
     "old_text": "new_text",
 }
-"""Arguments of an edit: what it takes away, and what it puts there."""
+"""Arguments of an edit: the replaced text → the new text."""
 
 CONTENT_KEYS = {
     "Write": "content",  # Claude Code
@@ -31,20 +31,20 @@ CONTENT_KEYS = {
     "create": "file_text",  # Copilot CLI
     **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "file_editor"), "file_text"),
 }
-"""Tools that write a file anew, and the argument that is all of it."""
+"""Tools that write a whole file → the argument with its content."""
 
 _BESIDE = frozenset((*FILE_KEYS, "command", "description", "explanation", "reason", "security_risk"))
-"""Arguments that change nothing about what is written."""
+"""Arguments that do not affect the written content."""
 
 
 class Rewrite(NamedTuple):
-    """Names of arguments."""
+    """Names of the arguments of a call that may become stale."""
 
     replaced: str | None = None
     content: str | None = None
 
     def part(self, key: str) -> str:
-        """What an argument is in it; empty if it is nothing."""
+        """Return the role of an argument, `replaced` or `content`; empty for any other."""
         return next((name for name in self._fields if getattr(self, name) == key), "")
 
 
@@ -52,7 +52,7 @@ NO_REWRITE = Rewrite()
 
 
 def rewrite_of(call: ToolCall, touched: tuple[Touch, ...]) -> Rewrite:
-    """What a call says of the one file that it is sure to write."""
+    """Return the arguments that may become stale, if the call surely writes exactly one file."""
     given = arguments(call)
     if given is None or len(touched) != 1 or touched[0].kind != "write":
         return NO_REWRITE

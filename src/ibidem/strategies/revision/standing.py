@@ -1,18 +1,21 @@
-"""How many tokens of a conversation stand from a message on, while some of them go: a Fenwick tree over messages."""
+"""Count the tokens from a message to the end of the conversation, while texts are added and evicted.
+
+It is a Fenwick tree over messages.
+"""
 
 from __future__ import annotations
 
 
 class Standing:
-    """Tokens by message. A message more, a change, and a question each take steps as the logarithm of their number."""
+    """Tokens by message. Each operation takes time logarithmic in the number of messages."""
 
     def __init__(self) -> None:
         self.total = 0.0
         self._tree = [0.0]
-        """Each place has the sum of as many messages before it as its lowest bit says."""
+        """Node i has the sum of the last `i & -i` messages up to message i - 1."""
 
     def add(self, message: int, tokens: float) -> None:
-        """Tokens that came with a message, or are no more there (negative)."""
+        """Add tokens of a message, or remove them (negative)."""
         while len(self._tree) <= message + 1:
             self._append()
         self.total += tokens
@@ -22,7 +25,7 @@ class Standing:
             place += place & -place
 
     def behind(self, message: int) -> float:
-        """Tokens of a message and all after it."""
+        """Return the tokens of a message and all later ones."""
         place = min(message, len(self._tree) - 1)
         before = 0.0
         while place:

@@ -1,4 +1,4 @@
-"""How a text goes: what is left in its place, and that it can come back."""
+"""Make the stub that replaces an evicted text, and check that the original can be restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Stretches = list[tuple[int, int]]
 
 
 def eviction_of(entry: Entry, shown: Shown, stay: Stretches, way: str = "") -> Eviction | None:
-    """How a text, shown like that, goes of which these lines must stay; None if it cannot."""
+    """Return the eviction of a text, except for the lines in `kept_ranges`; None if it is not possible."""
     candidate, tag = entry.candidate, shown.tag
     assert candidate is not None
     marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, way)
@@ -33,20 +33,20 @@ def eviction_of(entry: Entry, shown: Shown, stay: Stretches, way: str = "") -> E
 
 
 def still_true(old: Shown, after: str, pins: Iterable[Pin]) -> bool:
-    """Whether references still find what they point at (law 5): fewer lines may look like another layout."""
+    """Return True if references still find their lines (invariant 5): a shorter text may parse differently."""
     new = Shown.of(after, old.tag)
     return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
 
 
 def _comes_back(entry: Entry, added: str) -> bool:
-    """Whether JSON text in a string is the same again afterwards, to the byte (law 6)."""
+    """Return True if the arguments, sent as JSON text, can be restored byte for byte (invariant 6)."""
     if not entry.written_in:
         return True
     key = entry.path[-1:]
     try:
         sent = rebuild(entry.written_in, [Change(key, "set", added)])
         return bool(rebuild(sent, [Change(key, "set", entry.text)]) == entry.written_in)
-    except (ValueError, RecursionError):  # a key that stands twice
+    except (ValueError, RecursionError):  # for example a duplicate key
         return False
 
 
@@ -56,8 +56,8 @@ def _thinned(entry: Entry, shown: Shown, stay: Stretches, marker: EvictedMarker)
     lines = entry.now.split("\n")
     found = parsed(entry.now, lines, marker.tag)
     flags = "".join(each.flags for each in found.values())
-    told_apart = any(each.but for each in found.values())  # lines that differ stand there under their numbers
+    told_apart = any(each.but for each in found.values())  # the text has only lines that differ from another text
     if told_apart or shown.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS)):
         return None
-    # Lines that refer to others go: those may be gone tomorrow.
+    # Remove lines with references: their targets may be evicted later.
     return thinned(lines[: len(shown.layout.units)], stay, marker, set(found))

@@ -1,7 +1,7 @@
-"""What went of a conversation's thinking, as far as the store knows it.
+"""Record removed thinking in the store, and detect thinking that another process removed.
 
-The store is asked when something is about to change, and again when thinking goes later: others may have recorded
-theirs meanwhile, in a conversation with the same words.
+The store is queried before a revision, and again when thinking is removed: meanwhile another process may have recorded
+a conversation with the same words.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ if TYPE_CHECKING:
     from ...store import Store
 
 MAX_RECORDS = 256
-"""Records of others under one name. Conversations that begin alike share it, and whoever looks for one reads all."""
+"""Maximum records under one name. Conversations with the same start share a name, and a lookup reads all records."""
 
 
 class Thoughts:
-    """Reads the messages of a conversation in order."""
+    """The thinking of a conversation, and the store's records of removed thinking."""
 
     def __init__(self, store: Store | None) -> None:
         self.stay = False
-        """A record of what would go could not be told from another."""
+        """True if all thinking must stay, because its record would be ambiguous."""
         self._store = store
         self._spine = Spine()
         self._blocks: dict[int, dict[Path, Any]] = {}
         self._compared = 0
-        """Messages that were compared with the records."""
+        """Number of messages that were compared with the records."""
         self._refs: set[str] = set()
-        """The records that are known."""
+        """References of the records that were read."""
         self._asked = False
-        """The store was, for this request."""
+        """True if the store was queried for this request."""
         self._kept = self._crowded = False
 
     def read(self, message: Message) -> None:
+        """Add the next message of the conversation."""
         if self._store is None:
             return
         self._spine.read(message)
@@ -49,7 +50,7 @@ class Thoughts:
             self._blocks[message.index] = found
 
     def went_before(self) -> bool:
-        """Whether thinking is gone that these messages once had: somebody looked at them before (law 10)."""
+        """Return True if recorded thinking is missing from the messages: another process removed it (invariant 10)."""
         if self._store is None or not self._spine.name:
             return False
         since, self._compared = self._compared, len(self._spine.places)
@@ -72,10 +73,10 @@ class Thoughts:
             self._crowded = len(self._refs) >= MAX_RECORDS
             return recorded(self._store.get(self._refs).values()) if self._refs else {}
         except IbidemError:
-            return {}  # then it keeps nothing either, and nothing changes
+            return {}  # if the store cannot be read, it saves no original either, so nothing is evicted
 
     def _contradicted(self) -> bool:
-        """Whether others recorded something else since the store was asked."""
+        """Return True if other processes added conflicting records since the last query."""
         if self._asked or self._store is None:
             return False
         try:
@@ -93,7 +94,7 @@ class Thoughts:
         return keeper(self._store, self._spine.name)
 
     def keep(self, going: Iterable[Entry]) -> bool:
-        """Record thinking that goes. Says whether that went well."""
+        """Record the thinking that is removed. Return True if that succeeded."""
         if self._store is None:
             return True
         places, blocks = self._spine.places, self._blocks
@@ -112,5 +113,6 @@ class Thoughts:
         return True
 
     def still_used(self) -> None:
+        """Renew the records in the store, so that they do not expire."""
         if self._kept:
             self._keep({})

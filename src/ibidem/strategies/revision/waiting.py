@@ -1,13 +1,13 @@
-"""The texts that wait for a change: how much they could free at most, and which of them may go now.
+"""Queue of the texts that wait for a revision. It computes which may be evicted now, and how many tokens that frees.
 
-A text that something refers to as a whole stays until what refers to it goes as well, and of others the lines stay that
-something refers to. So which texts may go depends on which others do, and that is worked out for all of them together.
-Most requests change nothing: for these it is enough to know that all that waits could not free what a change must free.
-That bound is kept up to date by what is new. Each text adds to it what it would free if everything else went that waits
-and could go; once all were worked out together, what was found there, until something it depends on begins to wait.
+If another text refers to a whole text, that text stays until the other one is evicted too. If it refers to some lines,
+only these lines stay. So the decisions depend on each other and are made together. Most requests change no text: for
+these, an upper bound of the freeable tokens is enough. The bound is updated incrementally.
+Each text adds the tokens that it would free if all other possible texts were evicted. After a joint computation it adds
+the computed tokens, until a text that it depends on is queued.
 
-Working it out may cost a fixed multiple of the conversation's text over its lifetime, and not more (law 11). A history
-that is made to cost more is looked at less often.
+The total work is limited to a fixed multiple of the conversation's text (invariant 11). A history that is built to cost
+more is checked less often.
 """
 
 from __future__ import annotations
@@ -27,80 +27,82 @@ if TYPE_CHECKING:
     from .evict import Evict
 
 MIN_FREED_TOKENS = 40.0
-"""Tokens that must be freed, or a text had better stay."""
+"""Minimum tokens that the eviction of a text must free."""
 ESTIMATE_SLACK = 8.0
-"""Tokens by which an estimate may be wrong, however few there are."""
+"""Tokens by which an estimate may be wrong, even for a short text."""
 LOOKS_PER_CHARACTER = 16
-"""Characters that may be looked at again for each that was taken in."""
+"""Characters that may be read again for each character of the conversation."""
 STARTING_CREDIT = 1 << 22
-"""Characters that may be looked at again before anything was taken in: enough for short conversations."""
+"""Characters that may be read again in addition: enough for short conversations."""
 KNOWN_ANSWER_COST = 64
-"""What an answer that is known already costs, in characters."""
+"""Cost of a cached option, in characters."""
 MAX_OUTLOOKS = 4
-"""Answers that are known of a text."""
+"""Maximum cached options of a text."""
 ESTIMATE_ERROR = 1.05
-"""How much less than the truth an estimate of tokens may be."""
+"""Factor by which a token estimate may be too low."""
 
 
 class Outlook(NamedTuple):
-    """How a text goes of which certain lines must stay."""
+    """A possible eviction of a text if certain lines must stay."""
 
     going: Eviction | None
     smaller: bool
     true: bool
-    """References still find what they point at."""
+    """True if references still find their lines."""
 
 
 class Waiting:
+    """The texts that are eligible for eviction."""
+
     def __init__(self, settings: Evict) -> None:
         self.settings = settings
         self.tag = ""
         self.texts: dict[int, Entry] = {}
-        """By identity."""
+        """Queued texts by `id`."""
         self.floor = -1
-        """The last message with thinking that stays and counts on all that was sent before it: only texts behind it may
-        change. -1 where there is none, or thinking does not count on that."""
+        """Index of the last message with thinking that stays and is signed against all text before it. Only texts after
+        it may change. -1: no such message."""
         self.thinking_stays = False
-        """What is recorded of it could not be told from something else."""
+        """True if thinking must stay, because its records would be ambiguous."""
         self._by_source: dict[Source, Entry] = {}
         self._referrers: dict[Source, dict[int, tuple[Entry, tuple[Pin, ...]]]] = {}
-        """What refers to a text and is not gone."""
+        """Texts that refer to a source and are not evicted, with their pins."""
         self._lasting: dict[Source, dict[int, tuple[Pin, ...]]] = {}
-        """Those of them that do not wait, or could not go if everything else went."""
+        """Pins of those that are not queued, or could not be evicted even if all other texts were."""
         self.tokens = 0.0
-        """Of everything that waits."""
+        """Tokens of all queued texts."""
         self.turn = 0
-        """The request that will be sent next."""
+        """Number of the request that will be sent next."""
         self._begun = self._sum_begun = self._thinking_begun = 0.0
-        """Tokens times the request from which on they wait: of all, of what could be freed at most, of thinking."""
+        """Sum of tokens times the request number when they were queued: all texts, the upper bound, only thinking."""
         self._places: list[tuple[int, int]] = []
-        """A heap of what waits, by message; what went is still there."""
+        """Heap of queued texts by message. It may still contain texts that left the queue."""
         self._hopeful: dict[int, Entry] = {}
-        """Those that might go now."""
+        """Texts that might be evicted now."""
         self._bounds: dict[int, float] = {}
-        """Tokens that each of these could free, at most."""
+        """Upper bound of the tokens that each of these would free."""
         self._sum = 0.0
         self._unsure: dict[int, Entry] = {}
-        """Those whose bound has to be found out."""
+        """Texts whose bound must be computed."""
         self._settled: set[int] = set()
-        """Those whose bound is what was worked out with all others."""
+        """Texts whose bound comes from a joint computation."""
         self._thoughts: dict[int, Entry] = {}
-        """Thinking that waits: nothing refers to it, and it goes whole."""
+        """Queued thinking. No reference points at it, and it is removed as a whole."""
         self._thinking = 0.0
-        """Tokens of it."""
+        """Tokens of the queued thinking."""
         self._came = 0
-        """How many came to wait."""
+        """Number of texts that were ever queued."""
         self._newest = -1
-        """The last message that a text waits in, or waited."""
+        """Last message with a text that is or was queued."""
         self._credit = STARTING_CREDIT
 
     def taken(self, entry: Entry) -> None:
-        """One more text in the conversation."""
+        """Register a new text of the conversation, queued or not."""
         self._by_source.update(dict.fromkeys(entry.sources, entry))
         self._credit += LOOKS_PER_CHARACTER * len(entry.text)
 
     def refer(self, entry: Entry, pins: Iterable[Pin]) -> None:
-        """A text refers to others."""
+        """Record the lines that a text refers to."""
         entry.pins = tuple(pins)
         by_source: dict[Source, list[Pin]] = {}
         for pin in entry.pins:
@@ -111,9 +113,9 @@ class Waiting:
             self._lasting.setdefault(source, {})[id(entry)] = tuple(found)
 
     def add(self, entry: Entry) -> None:
-        """A text waits, or waits to go in another way."""
+        """Queue a text, or update its reason."""
         if id(entry) not in self.texts:
-            self._credit -= len(entry.text) if entry.rank else 0  # it waited before: what was worked out is forgotten
+            self._credit -= len(entry.text) if entry.rank else 0  # it was queued before: its cached options are lost
             entry.rank = self._came = self._came + 1
             entry.since = self.turn
             self.tokens += entry.sent
@@ -130,21 +132,21 @@ class Waiting:
         if entry.kind != "thinking":
             self._doubt(entry)
 
-    # ── at most ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Upper bounds ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def first(self) -> int:
-        """The first message with something that waits; 0 if nothing does."""
+        """Index of the first message with a queued text; 0 if the queue is empty."""
         while self._places and self._places[0][1] not in self.texts:
             heappop(self._places)
         return self._places[0][0] if self._places else 0
 
     def all(self) -> tuple[float, float]:
-        """Tokens of all that waits, and how long they have waited: as many for every request."""
+        """Return the tokens of all queued texts, and the sum of tokens times requests that they have waited."""
         return self.tokens, self.turn * self.tokens - self._begun
 
     def most(self) -> tuple[float, float]:
-        """Tokens that a change could free now, and how long they have waited; maybe more."""
+        """Return an upper bound of `waiting_tokens` for the texts that could be evicted now."""
         while self._unsure and self._credit >= 0:
             self._tighten(self._unsure.popitem()[1])
         if self._credit < 0:
@@ -157,13 +159,13 @@ class Waiting:
         return freed, self.turn * freed - begun
 
     def _doubt(self, entry: Entry) -> None:
-        """What a text could free has to be found out again."""
+        """Recompute the bound of a text later."""
         self._settled.discard(id(entry))
         self._unsure.pop(id(entry), None)
         self._unsure[id(entry)] = entry
 
     def _bound(self, entry: Entry, tokens: float | None) -> None:
-        """None: it stays."""
+        """Set the bound of a text. None: it stays."""
         known = self._bounds.pop(id(entry), 0.0)
         self._sum -= known
         self._sum_begun -= known * entry.since
@@ -179,13 +181,13 @@ class Waiting:
         self._bound(entry, tokens)
         for target in self._lasts(entry, tokens is None):
             self._doubt(target)
-        if tokens is not None:  # it may go: then what depends on it may, too
+        if tokens is not None:  # it may be evicted, so related texts may be, too
             for other in self._beside(entry):
                 if id(other) in self._settled:
                     self._doubt(other)
 
     def _lasts(self, entry: Entry, lasts: bool) -> list[Entry]:
-        """Note whether a text stays in any case; returns those that wait for it, if that is new."""
+        """Record if a text stays in any case. Return the queued texts whose bound changes by that."""
         changed: dict[Source, Entry] = {}
         for pin in entry.pins:
             source = pin.marker.source
@@ -201,9 +203,9 @@ class Waiting:
         return list(changed.values())
 
     def _at_most(self, entry: Entry) -> float | None:
-        """Tokens that a text frees if everything else that may go does; None if it stays even then.
+        """Return the tokens that a text frees if all other possible texts are evicted; None if it stays even then.
 
-        The more of it stays, the fewer.
+        It is an upper bound: if more lines must stay, fewer tokens are freed.
         """
         pins = [pin for source in entry.sources for each in self._lasting.get(source, {}).values() for pin in each]
         self._credit -= KNOWN_ANSWER_COST + len(pins)
@@ -219,7 +221,7 @@ class Waiting:
         return freed if freed >= (0.0 if entry.pins else least(entry)) else None
 
     def _beside(self, entry: Entry) -> Iterator[Entry]:
-        """The texts that wait which this one refers to, or which refer to it."""
+        """Yield the queued texts that this one refers to, or that refer to it."""
         for pin in entry.pins:
             target = self._by_source.get(pin.marker.source) if pin.marker.source else None
             if target is not None and id(target) in self.texts:
@@ -229,14 +231,13 @@ class Waiting:
                 if key in self.texts:
                     yield other
 
-    # ── what goes ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Selection ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def free_to_go(self) -> list[Entry]:
-        """What waits and may go now, each with how it goes.
+        """Return the queued texts that may be evicted now, each with its planned eviction.
 
-        What goes refers to nothing any more. So first all of it goes but what something refers to as a whole that
-        stays; then, of each, the lines stay that something refers to. Whenever a text stays after all, those beside it
-        are looked at again.
+        Evicted texts refer to no other text. So start with all possible texts, and remove those that cannot be evicted
+        while others stay. After each removal, check the related texts again.
         """
         hopeful = sorted(self._hopeful.values(), key=lambda entry: entry.rank)
         going = {id(entry): entry for entry in hopeful if entry.message > self.floor}
@@ -254,8 +255,7 @@ class Waiting:
         return sorted([*going.values(), *self._going_thoughts(bool(going))], key=lambda entry: entry.message)
 
     def _going_thoughts(self, with_texts: bool) -> Iterable[Entry]:
-        """All thinking that waits, or none. Where it counts on what was sent before it, none may stay behind a text
-        that changes."""
+        """Return all queued thinking, or an empty list. Signed thinking must not stay after a text that changes."""
         few = self._thinking < MIN_FREED_TOKENS
         if self.thinking_stays or (few and not (with_texts and self.settings.preserves_thinking)):
             return ()
@@ -277,13 +277,13 @@ class Waiting:
         return answer.smaller and answer.true
 
     def _answer(self, entry: Entry, pins: list[Pin]) -> Outlook:
-        """How a text goes with these lines pinned; worked out once."""
+        """Return the eviction option of a text with these pins, cached."""
         key = frozenset((pin.first, pin.last, pin.marker.unit) for pin in pins)
         found = entry.answers.get(key)
         if found is None:
             self._credit -= (
                 len(entry.text) + len(entry.now) if entry.answers else 0
-            )  # once for each text is unavoidable
+            )  # the first computation for each text is free, because it is unavoidable
             stay, shown = [(first, last) for first, last, _ in key], Shown.of(entry.now, self.tag)
             going = eviction_of(entry, shown, stay, self.settings.way)
             smaller = going is not None and _smaller(going.added, entry.text)
@@ -295,19 +295,19 @@ class Waiting:
         return found
 
     def _frees(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
-        """Whether something can go only because this goes too: then it may go however short it is."""
+        """Return True if another text can be evicted only together with this one. Then its length does not matter."""
         targets = (self._by_source.get(pin.marker.source) for pin in entry.pins if pin.marker.source)
         return any(target is not None and id(target) in going for target in targets)
 
     def _settle(self, hopeful: Iterable[Entry], going: Mapping[int, Entry]) -> None:
-        """What was worked out is what could be freed, until something else begins to wait."""
+        """Use the result of the joint computation as bounds, until a related text is queued."""
         for entry in hopeful:
             how = entry.going if id(entry) in going else None
             self._bound(entry, None if how is None else entry.sent - how.left)
             self._settled.add(id(entry))
 
     def evict(self, entry: Entry) -> float:
-        """Returns the tokens freed."""
+        """Record the eviction of a text. Return the freed tokens."""
         assert entry.going is not None
         freed = entry.sent - entry.going.left
         self._remove(entry)
@@ -319,7 +319,7 @@ class Waiting:
         return freed
 
     def withdraw(self, entry: Entry) -> None:
-        """A text does not wait any more, and stays."""
+        """Remove a text that stays from the queue."""
         self._remove(entry)
         for target in self._lasts(entry, True):
             self._doubt(target)
@@ -342,10 +342,10 @@ def _smaller(new: str, old: str) -> bool:
 
 
 def least(entry: Entry) -> float:
-    """Tokens that a text must free. Thinking goes together, and leaves no marker."""
+    """Return the minimum tokens that a text must free; 0 for thinking, which is removed together and has no marker."""
     return 0.0 if entry.kind == "thinking" else MIN_FREED_TOKENS
 
 
 def _stuck(pins: list[Pin]) -> bool:
-    """Something refers to all of it."""
+    """Return True if a reference needs the whole text."""
     return any(not pin.last for pin in pins)

@@ -1,11 +1,11 @@
-"""Each provider's own way of answering, one file for each, and the paths they answer at.
+"""The response format of each provider, one file per provider, and the paths of their APIs.
 
-An `UpstreamDialect` turns what a script says (`testing.answers`) into a provider's JSON and its stream of events, with
-usage in its fields, and words its errors. `asked` says from a path who is spoken to.
+An `UpstreamDialect` turns a scripted response (`testing.answers`) into a provider's JSON and stream of events, with
+usage fields and error messages. `route_for` selects a dialect by path.
 
-They answer as the providers' documentation and recorded answers have it, so that the SDKs of tests/proxy/test_sdks.py
-take them for the real ones. A new provider is a file with a `DIALECT` and its rows in `PATHS`; the request side is
-`ibidem.formats`. Tests: tests/testing/test_upstream.py.
+The formats follow the providers' documentation and recorded responses, so that the SDKs in tests/proxy/test_sdks.py
+accept them. A new provider is a file with a `DIALECT` and its rows in `PATHS`; the request side is `ibidem.formats`.
+Tests: tests/testing/test_upstream.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ __all__ = ["Reply", "UpstreamDialect", "UpstreamRoute", "asked"]
 
 
 class UpstreamRoute(NamedTuple):
+    """The dialect and the kind of request for a path."""
+
     dialect: UpstreamDialect
     kind: str
-    """`answer`, `stream` (asked for by the path) or `count`."""
+    """`answer`, `stream` (requested by the path) or `count`."""
     model: str | None = None
-    """Where the path names it."""
+    """Model in the path, if it is there."""
 
 
 PATHS: tuple[tuple[str, UpstreamDialect, str], ...] = (
@@ -42,12 +44,13 @@ PATHS: tuple[tuple[str, UpstreamDialect, str], ...] = (
     (r"/model/(?P<model>[^/]+)/invoke", anthropic.DIALECT, "answer"),
     (r"/model/(?P<model>[^/]+)/invoke-with-response-stream", anthropic.BEDROCK_DIALECT, "stream"),
 )
-"""Ends of paths: what stands before them is the client's base URL."""
+"""Ends of paths. The part before is the client's base URL."""
 
 _PATHS = tuple((re.compile(f".*{end}"), dialect, kind) for end, dialect, kind in PATHS)
 
 
 def asked(path: str) -> UpstreamRoute | None:
+    """Return the route of a path; None if it belongs to no provider."""
     for pattern, dialect, kind in _PATHS:
         if (match := pattern.fullmatch(path)) is not None:
             return UpstreamRoute(dialect, kind, match.groupdict().get("model"))

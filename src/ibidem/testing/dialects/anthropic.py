@@ -1,4 +1,4 @@
-"""Anthropic Messages."""
+"""Responses of Anthropic Messages."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ ON_EMPTY = "cache_control cannot be set for empty text blocks"
 
 
 def units(body: Mapping[str, Any]) -> list[Unit]:
+    """Return the units of a request for the prompt cache."""
     found = [unit for name in ("tools", "system") for unit in _blocks(name, body.get(name))]
     for message in listed(body.get("messages")):
         if isinstance(message, dict):
             found += _blocks(str(message.get("role")), message.get("content"))
     mark, last = _lifetime(body.get("cache_control")), _last_that_can(found)
-    if mark is not None and last is not None:  # a mark on the request is one on its last block
+    if mark is not None and last is not None:  # a breakpoint on the request counts on its last block
         found[last] = Unit(found[last].value, mark)
     return found
 
 
 def _last_that_can(found: list[Unit]) -> int | None:
-    """The last block that may be marked."""
+    """Return the index of the last block that may have a breakpoint."""
     return next((place for place in reversed(range(len(found))) if not _unmarkable(found[place].value)), None)
 
 
 def _unmarkable(value: Any) -> str:
-    """Why a block may have no mark."""
+    """Return why a block may not have a breakpoint; empty if it may."""
     block = value[1] if isinstance(value[1], dict) else {}
     if block.get("type") in ("thinking", "redacted_thinking"):
         return ON_THINKING
@@ -67,6 +68,7 @@ def _unmarkable(value: Any) -> str:
 
 
 def refusal(body: Mapping[str, Any]) -> str:
+    """Return the error message for invalid cache breakpoints; empty if all are valid."""
     own = {name: value for name, value in body.items() if name != "cache_control"}
     found, whole = units(own), units(body)
     marks = [unit for unit in whole if unit.mark is not None]
@@ -103,11 +105,13 @@ def _lifetime(mark: Any) -> float | None:
 
 
 def whole(reply: Reply) -> Any:
+    """Return a response as one JSON value."""
     about = {"content": _content(reply), "stop_reason": _stop(reply), "usage": _all_usage(reply)}
     return {**_message(reply), **about, **_applied_edits(reply), **_safeguard_results(reply)}
 
 
 def events(reply: Reply) -> Iterator[bytes]:
+    """Yield a response as a stream of events."""
     usage = {**_usage(reply.usage), "output_tokens": 1}
     yield event("message_start", {"message": {**_message(reply), "usage": usage}})
     deltas = [*([_compaction_deltas(reply.summary)] if reply.summary else []), *map(_deltas, reply.parts)]
@@ -187,7 +191,8 @@ def _applied_edits(reply: Reply) -> dict[str, Any]:
 
 
 def _safeguard_results(reply: Reply) -> dict[str, Any]:
-    """The verdict on each tool call (none is dangerous), if the request asks for one. Claude Code's auto mode does."""
+    """Return the verdict on each tool call (none is dangerous), if the request asks for it, as Claude Code's auto mode
+    does."""
     kinds = [each.get("type") for each in listed(reply.request.get("safeguards")) if isinstance(each, dict)]
     if DANGEROUS_TOOL_USE not in kinds:
         return {}
@@ -198,7 +203,7 @@ def _safeguard_results(reply: Reply) -> dict[str, Any]:
 
 
 def _all_usage(reply: Reply) -> dict[str, Any]:
-    """The usage at the end. The top-level counts leave the compaction out, as those of the provider do."""
+    """Return the usage at the end. Top-level counts do not include the compaction, as in real responses."""
     if reply.compaction is None:
         return _usage(reply.usage)
     iterations = [("compaction", reply.compaction), *([("message", reply.usage)] if reply.parts else [])]
@@ -238,7 +243,7 @@ DIALECT = UpstreamDialect(
 
 EVENT_HEADERS = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
 STRING_HEADER = 7
-"""Type of a header value that is a string."""
+"""Type number of a header value that is a string."""
 
 
 def frame_event(event: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a provider's way of speaking consists of."""
+"""The parts of a provider's response format."""
 
 from __future__ import annotations
 
@@ -12,59 +12,63 @@ from ..answers import AnswerPart, ContextManagement, Header
 from ..prompt_cache import Unit
 
 CREATED = 1_700_000_000
-"""The time that every answer states: the same script gives the same bytes."""
+"""Creation time in every response. It is constant, so that a script always gives the same bytes."""
 
 PIECE_CHARACTERS = 16
-"""Characters of a text that one event carries."""
+"""Characters of text per event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is to be said, and what there is to know for saying it."""
+    """One response with the facts for writing it."""
 
     number: int
-    """Of the answer, from 1: ids are made of it."""
+    """Number of the response, from 1. Ids contain it."""
     model: str
     request: Mapping[str, Any]
     parts: tuple[AnswerPart, ...]
     usage: Usage
     sse: bool = True
-    """Whether a stream is of events, rather than one long JSON value."""
+    """True if a stream consists of events; False for one long JSON value."""
     context_management: ContextManagement | None = None
     compaction: Usage | None = None
     """Usage of the step that made the summary, if the provider bills it separately."""
 
     @property
     def summary(self) -> str:
-        """Text of the compaction block that the answer starts with; empty if there is none."""
+        """Text of the compaction block that starts the response; empty without one."""
         return self.context_management.summary if self.context_management is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamDialect:
+    """How one provider writes its responses."""
+
     provider: str
-    """As in `caching.CACHING`."""
+    """The provider's name in `cache_rules.CACHING`."""
     format: str
-    """As in `ibidem.formats`."""
+    """The format's name in `ibidem.formats`."""
     units: Callable[[Mapping[str, Any]], list[Unit]]
+    """Return the units of a request for the prompt cache."""
     whole: Callable[[Reply], Any]
-    """The answer as one JSON value."""
+    """Return the response as one JSON value."""
     events: Callable[[Reply], Iterator[bytes]]
-    """The answer as a stream."""
+    """Yield the response as a stream."""
     ping: bytes
     error: Callable[[int, str], Any]
     counted: Callable[[Usage], Any]
-    """What is said when only the size was asked for."""
+    """Return the response to a request that only counts tokens."""
     headers: Callable[[int], tuple[Header, ...]]
-    """That this provider sends with each answer, by its number."""
+    """Return the headers of each response, by its number."""
     stream_type: str = "text/event-stream; charset=utf-8"
     cache_key: Callable[[Mapping[str, Any]], str] = lambda _: ""
-    """What a request calls the cache that it wants to be found in."""
+    """Return the request's cache key."""
     refusal: Callable[[Mapping[str, Any]], str] = lambda _: ""
-    """What is wrong with what a request asks its provider to keep, in the provider's words; empty if nothing is."""
+    """Return the provider's error message for invalid cache directives; empty if all are valid."""
 
 
 def pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
+    """Yield a text in pieces, one per event."""
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
@@ -74,12 +78,12 @@ def dumps(value: Any) -> str:
 
 
 def named(*values: tuple[str, Any]) -> list[Unit]:
-    """One unit for each of these that there is."""
+    """Return one unit for each value that is not empty."""
     return [Unit({name: value}) for name, value in values if value]
 
 
 def event(kind: str, value: Mapping[str, Any]) -> bytes:
-    """A server-sent event that says its name twice."""
+    """Return a server-sent event with its name in both fields."""
     return f"event: {kind}\ndata: {dumps({'type': kind, **value})}\n\n".encode("utf-8", "surrogatepass")
 
 

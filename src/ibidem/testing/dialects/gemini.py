@@ -1,4 +1,5 @@
-"""Gemini generateContent. Its lines end as HTTP's do, and a stream that is not asked to be events is one JSON array."""
+"""Responses of Gemini generateContent. Lines end with CRLF, and a stream that is not server-sent events is one JSON
+array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions."""
+"""Responses of OpenAI Chat Completions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def units(body: Mapping[str, Any]) -> list[Unit]:
 
 
 def kept(body: Mapping[str, Any], found: list[Unit]) -> list[Unit]:
-    """For longer than usual, where a request asks for it."""
+    """Return the units with the longer retention, if the request asks for it."""
     if body.get("prompt_cache_retention") != "24h":
         return found
     return [unit._replace(mark=RETENTION_SECONDS) for unit in found]

@@ -1,4 +1,4 @@
-"""OpenAI Responses."""
+"""Responses of OpenAI Responses."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _custom_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Res
 
 
 def _compaction(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
-    """No events: the item is sent whole when it is added and when it is done."""
+    """Yield no events: the item is sent whole when it is added and when it is done."""
     yield from ()
 
 
@@ -139,7 +139,7 @@ _ECHOED: dict[str, Any] = {
     "store": True,
     "previous_response_id": None,
 }
-"""What an answer says again of its request, and what is said where the request has none."""
+"""Request fields that a response repeats, with their defaults."""
 
 
 def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:

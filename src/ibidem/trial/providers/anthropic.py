@@ -16,7 +16,7 @@ VERSION = "2023-06-01"
 FIELDS = names("system tools tool_choice thinking temperature top_p top_k stop_sequences max_tokens")
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
 CLIENT_TOOLS = ("bash_", "text_editor_")
-"""What types of the provider's own tools begin with that the client runs."""
+"""Type prefixes of the provider's predefined tools that run at the client."""
 STOPS: dict[str, StopReason] = {
     **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), "ok"),
     **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "truncated"),
@@ -69,7 +69,10 @@ def _without_thinking(entry: Json) -> Json | None:
 
 
 def _marked(body: Json, ends: Sequence[int]) -> Json:
-    """Two at most in the history, one before it: a mark looks back over twenty blocks only, and four are allowed."""
+    """Add cache breakpoints: at most two in the history, and one before it.
+
+    The provider allows four, and its lookback window has 20 blocks. So the end of the point before gets its own.
+    """
     mark = {FIELD: {"type": "ephemeral"}}
     messages, body = list(body["messages"]), dict(body)
     for end in ends:
@@ -86,7 +89,7 @@ def _marked(body: Json, ends: Sequence[int]) -> Json:
 
 
 def _mark_last(messages: list[Json], end: int, mark: Json) -> None:
-    """On the last block before there that can carry one."""
+    """Add a cache breakpoint to the last block before `end` that supports one."""
     for at in range(min(end, len(messages)) - 1, -1, -1):
         content = messages[at].get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())

@@ -47,7 +47,7 @@ def _quiet(head: Json) -> Json:
 
 
 def _own_tools(head: Mapping[str, Any]) -> list[Any]:
-    """Those that search or run code are the provider's."""
+    """Return the declared functions. Tools for search and code execution run at the provider and are omitted."""
     return [{name: tool[name]} for tool in each_dict(head.get("tools")) for name in DECLARATIONS if tool.get(name)]
 
 

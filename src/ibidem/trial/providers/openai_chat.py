@@ -34,7 +34,7 @@ STOPS: dict[str, StopReason] = {
 
 
 def is_subscription(key: str) -> bool:
-    """A signed token, as those who log in with ChatGPT have one. API keys begin otherwise."""
+    """Return whether a key is a JSON web token, as from a ChatGPT login. API keys have another form."""
     return key.startswith("eyJ") and key.count(".") == 2
 
 

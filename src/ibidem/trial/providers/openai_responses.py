@@ -24,7 +24,7 @@ from .provider import (
 
 FIELDS = names("instructions tools tool_choice parallel_tool_calls reasoning text temperature top_p max_output_tokens")
 CLIENT_TOOLS = frozenset({"function", "custom", "local_shell", "shell", "apply_patch"})
-"""Types of tools that the client runs."""
+"""Types of tools that run at the client."""
 ENDS: dict[str, StopReason] = {"response.completed": "ok", "response.incomplete": "truncated"}
 
 
@@ -47,7 +47,8 @@ def _declared(tools: Sequence[UsedTool]) -> list[Any]:
 
 
 def _without_thinking(entry: Json) -> Json | None:
-    """What the provider knows by an id wants the reasoning before it: without the id it does not."""
+    """Return an entry without reasoning, or None for reasoning. Ids are removed too: with an id, the provider requires
+    the reasoning before it."""
     if entry.get("type") == "reasoning":
         return None
     known = isinstance(entry.get("id"), str) and (entry.get("call_id") or entry.get("type") == "message")
@@ -79,7 +80,7 @@ def reply(events: Sequence[Json]) -> ModelReply:
 
 
 def _items(events: Sequence[Json]) -> list[Any]:
-    """As they came one by one, where they are not told once more at the end."""
+    """Return the output items of single events, for streams whose last event does not repeat them."""
     return [event.get("item") for event in events if event.get("type") == "response.output_item.done"]
 
 

@@ -1,4 +1,4 @@
-"""What there is to know of a provider to ask it, and what it answers."""
+"""Description of a provider for trials (`TrialProvider`), and its parsed response (`ModelReply`)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from ...recordings.log import decoded
 from ...recordings.recording import Json
 
 StopReason = Literal["ok", "truncated", "refused", "failed"]
-"""How an answer ended. All but the first are dropped and counted."""
+"""How a response ended. All except `ok` are dropped and counted."""
 
 
 class UsedTool(NamedTuple):
-    """A tool as far as its calls tell."""
+    """A tool with the schema that its recorded calls imply."""
 
     name: str
     schema: Json | None
-    """Of its arguments; None if they are free text."""
+    """Schema of the arguments; None if they are free text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
+    """A parsed response of the model."""
+
     calls: tuple[ToolCall, ...] = ()
     text: str = ""
     stop: StopReason = "failed"
     usage: Usage | None = None
-    """None where the answer does not say: then it is paid for as if it had cost the most that it could."""
+    """Usage by the provider's count. If it is None, the run log counts the maximum cost."""
 
 
 def _unmarked(body: Json, ends: Sequence[int]) -> Json:
@@ -38,51 +40,54 @@ def _unmarked(body: Json, ends: Sequence[int]) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialProvider:
+    """Data and functions that the requests and responses of one provider need."""
+
     format: str
-    """As in `ibidem.formats`."""
+    """Wire format, a name of `ibidem.formats`."""
     house: str
-    """In the price list."""
+    """Name of the provider in the price list."""
     base: str
     clients: tuple[str, ...] = ()
-    """Agents that ask this provider and nobody else, unless somebody leads them elsewhere."""
+    """Agents that always use this provider, unless configured otherwise."""
     base_variables: tuple[str, ...]
-    """What moves it, as in the SDKs of the provider."""
+    """Environment variables for the base URL, as in the provider's SDKs."""
     key_variables: tuple[str, ...]
     token_variables: tuple[str, ...] = ()
-    """What subscriptions are used with: a reason to say why that does not do."""
+    """Environment variables for subscription tokens, which are rejected with an explanation."""
     subscription: Callable[[str], bool] = lambda _: False
-    """Whether a key is none that may be used for this."""
+    """Return whether a key is a subscription token."""
     address: Callable[[str], str]
-    """Where a model is asked, below the base."""
+    """Return the path of a model below the base URL."""
     headers: Callable[[str], dict[str, str]]
-    """With a key."""
+    """Return the headers for a key."""
     fields: frozenset[str]
-    """Of a recorded request, beside its history, that are sent again."""
+    """Recorded request parameters that are sent."""
     head: Callable[[Json, str, str], Json]
-    """Fields to send, from those recorded: with the model, a name for the cache, and a limit to the output."""
+    """Return the request parameters to send, from the recorded ones, the model and a cache key."""
     limit: Callable[[Mapping[str, Any]], int]
-    """Tokens of output that such a head allows, thinking with it."""
+    """Return the maximum output tokens for these request parameters, including thinking."""
     thinks: Callable[[Mapping[str, Any]], bool]
-    """Whether such a head asks for thinking."""
+    """Return whether these request parameters enable thinking."""
     quiet: Callable[[Json], Json]
-    """A head without thinking."""
+    """Return the request parameters without thinking."""
     own_tools: Callable[[Mapping[str, Any]], list[Any]]
-    """Those among its tools that the client runs."""
+    """Return the tools that run at the client."""
     declared: Callable[[Sequence[UsedTool]], list[Any]]
+    """Return the declarations of used tools."""
     without_thinking: Callable[[Json], Json | None]
-    """An entry of a history without thinking; None if nothing is left of it."""
+    """Return a history entry without thinking, or None if it is then empty."""
     marked: Callable[[Json, Sequence[int]], Json] = _unmarked
-    """A body that asks to be kept up to the end of these lengths of its history, and its head as well."""
+    """Return a body with cache breakpoints after these numbers of history entries, and before the history."""
     reply: Callable[[Sequence[Json]], ModelReply] = field(default=lambda _: ModelReply())
-    """What the events of an answer say."""
+    """Parse the events of a response."""
 
 
 MAX_OUTPUT = 8192
-"""Tokens that an answer may take, beside a budget for thinking that the request names."""
+"""Maximum output tokens of a call, without the thinking budget of the request."""
 
 
 def events_in(data: bytes) -> list[Json]:
-    """The JSON values of a stream of server-sent events."""
+    """Return the JSON objects in a stream of server-sent events."""
     found = []
     for line in data.split(b"\n"):
         if line.startswith(b"data:"):
@@ -93,18 +98,19 @@ def events_in(data: bytes) -> list[Json]:
 
 
 def called(name: Any, given: Any, number: int = 0) -> ToolCall:
-    """A call of an answer, as calls of histories are."""
+    """Return a call in a response as a `ToolCall`, like those in histories."""
     return ToolCall(f"answer-{number}", string(name), given, (), ())
 
 
 def number_in(found: Any, *path: str) -> int:
+    """Return the positive integer at a path of nested objects, or 0."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
 def openai_usage(found: Any, side_in: str, side_out: str) -> Usage | None:
-    """Where what was read from the cache is part of the input."""
+    """Return the usage in OpenAI's layout, whose input tokens include cache reads, or None without usage."""
     if not isinstance(found, dict):
         return None
     details = f"{side_in}_tokens_details"
@@ -116,4 +122,5 @@ def openai_usage(found: Any, side_in: str, side_out: str) -> Usage | None:
 
 
 def each_dict(value: Any) -> Iterable[Json]:
+    """Return the objects in a list, or an empty tuple for other values."""
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
