@@ -1,4 +1,4 @@
-// Any program is a door: post what you are about to send to a running `ibidem proxy`, and send what comes back.
+// Post a request body to a running `ibidem proxy`, and send the body that it returns to your provider.
 //
 //	go run compact_client.go FORMAT CONVERSATION < body.json
 package main
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// compact returns the body as it is to be sent: rewritten, or as it came where there is no clean answer in time.
+// compact returns the rewritten body, or the original if there is no valid response in time.
 func compact(body []byte, url, format, conversation string, patience time.Duration) []byte {
 	request, err := http.NewRequest("POST", strings.TrimRight(url, "/")+"/ibidem/v1/compact", bytes.NewReader(body))
 	if err != nil {
@@ -24,7 +24,7 @@ func compact(body []byte, url, format, conversation string, patience time.Durati
 	request.Header.Set("X-Ibidem-Token", os.Getenv("IBIDEM_TOKEN"))
 	answer, err := (&http.Client{Timeout: patience}).Do(request)
 	if err != nil {
-		return body // nobody listens, or it takes too long
+		return body // no proxy is running, or the timeout expired
 	}
 	defer answer.Body.Close()
 	found, err := io.ReadAll(answer.Body)

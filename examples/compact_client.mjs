@@ -1,10 +1,10 @@
-// Any program is a door: post what you are about to send to a running `ibidem proxy`, and send what comes back.
+// Post a request body to a running `ibidem proxy`, and send the body that it returns to your provider.
 //     node compact_client.mjs FORMAT CONVERSATION < body.json
 import { readFileSync, writeFileSync } from "node:fs";
 
 const { IBIDEM_URL: url = "http://127.0.0.1:8123", IBIDEM_TOKEN: token, IBIDEM_PATIENCE_MS: patience = "300" } = process.env;
 
-/** The body as it is to be sent: rewritten, or as it came where there is no clean answer in time. */
+/** Returns the rewritten body, or the original if there is no valid response in time. */
 export async function compact(body, format, conversation) {
   try {
     const headers = { "content-type": "application/json", "x-ibidem-format": format, "x-ibidem-conversation": conversation };
@@ -14,7 +14,7 @@ export async function compact(body, format, conversation) {
     const found = Buffer.from(await answer.arrayBuffer());
     return answer.status === 200 && answer.headers.get("x-ibidem-outcome") ? found : body;
   } catch {
-    return body; // nobody listens, or it takes too long
+    return body; // no proxy is running, or the timeout expired
   }
 }
 

@@ -1,11 +1,10 @@
-"""Inspect: any task with and without Ibidem on the same samples, and the difference. Needs: pip install inspect_ai
+"""Run any Inspect task with and without Ibidem on the same samples. Needs: pip install inspect_ai
 
     python examples/inspect_ab.py TASK --model openai/gpt-4.1 --limit 50
 
-TASK is what `inspect eval` takes: a file, `file.py@task` or a registered name. Every sample is run in both arms, within
-one evaluation, so that both meet the same provider at the same time; with `--epochs 3`, three times in each. What
-differs is told per sample, and its interval is that of samples drawn at random: two runs of one sample have that sample
-in common.
+TASK is an argument of `inspect eval`: a file, `file.py@task` or a registered name. Every sample runs in both variants,
+in one evaluation, so that both use the same provider at the same time; with `--epochs 3`, three times in each. The
+difference is computed per sample. Its interval assumes that samples are drawn at random and pairs the runs of a sample.
 """
 
 import argparse
@@ -22,17 +21,17 @@ from ibidem.trial.estimates import Contrast, estimate
 from ibidem.trial.outcomes import Stratum
 
 FORMATS = {"anthropic": "anthropic", "openai": "openai-chat", "google": "gemini"}
-"""By provider: of whose models the prices are known."""
+"""Wire format by provider, for providers with known prices."""
 MILLION = 1_000_000
 
 
-def rewritten(epoch):
-    """Odd epochs go as they are, even ones rewritten."""
+def is_rewritten(epoch):
+    """Even epochs are rewritten, odd ones are not."""
     return epoch % 2 == 0
 
 
-def spent(sample, model):
-    """Tokens of one run, and dollars where prices are known; what a judge of another model costs is not counted."""
+def run_cost(sample, model):
+    """Return tokens of one run, and dollars if prices are known, without the cost of judge models."""
     tokens, dollars, prices = 0, 0.0, Prices()
     provider, _, name = model.partition("/")
     for event in sample.events:
@@ -51,79 +50,82 @@ def spent(sample, model):
     return {"input tokens": tokens, **({"dollars": dollars} if dollars else {})}
 
 
-def figures(sample, model):
-    """Of one run, by name: every score that is a number, or a word that Inspect reads as one."""
-    told, number = spent(sample, model), value_to_float()
+def run_numbers(sample, model):
+    """Return cost and scores of one run by name: numbers, and words that Inspect converts to numbers."""
+    numbers, to_number = run_cost(sample, model), value_to_float()
     for name, score in (sample.scores or {}).items():
         values = score.value if isinstance(score.value, dict) else {"": score.value}
         for part, value in values.items():
             if isinstance(value, str | int | float | bool):
-                told[f"score {name}{part and '.'}{part}"] = number(value)
-    return told
+                numbers[f"score {name}{part and '.'}{part}"] = to_number(value)
+    return numbers
 
 
-def contrasts(samples, model):
-    """By figure: what each sample says of it that has a run without an error in both arms; and how many have none."""
+def compare_samples(samples, model):
+    """Return the differences per sample, by name, and the number of samples without a success in both variants."""
     runs = defaultdict(lambda: {False: [], True: []})
     for sample in samples:
-        arms = runs[sample.id]
+        variants = runs[sample.id]
         if sample.error is None:
-            arms[rewritten(sample.epoch)].append(figures(sample, model))
-    found = defaultdict(list)
-    for sample, arms in runs.items():
-        named = {name for told in arms[False] for name in told} & {name for told in arms[True] for name in told}
-        for name in sorted(named, reverse=True):
-            plain, ours = (fmean(told[name] for told in arms[arm] if name in told) for arm in (False, True))
-            found[name].append(Contrast(str(sample), Stratum.ANY, 1.0, plain, ours, ours - plain))
-    return found, sum(not (arms[False] and arms[True]) for arms in runs.values())
+            variants[is_rewritten(sample.epoch)].append(run_numbers(sample, model))
+    contrasts = defaultdict(list)
+    for sample, variants in runs.items():
+        original_names, rewritten_names = ({name for run in variants[side] for name in run} for side in (False, True))
+        for name in sorted(original_names & rewritten_names, reverse=True):
+            plain, ours = (fmean(run[name] for run in variants[side] if name in run) for side in (False, True))
+            contrasts[name].append(Contrast(str(sample), Stratum.ANY, 1.0, plain, ours, ours - plain))
+    return contrasts, sum(not (variants[False] and variants[True]) for variants in runs.values())
 
 
-def line(name, told):
+def format_row(name, result):
     digits, unit = (0, "") if name == "input tokens" else (4, "$") if name == "dollars" else (3, "")
-    levels = f"{unit}{told.original:,.{digits}f} → {unit}{told.rewritten:,.{digits}f}"
-    if told.low is None:
-        return f"{name:24} {levels:22} {told.value:+,.{digits}f} (one sample: no interval)"
-    return f"{name:24} {levels:22} {told.value:+,.{digits}f} (95 % {told.low:+,.{digits}f}…{told.high:+,.{digits}f})"
+    levels = f"{unit}{result.original:,.{digits}f} → {unit}{result.rewritten:,.{digits}f}"
+    if result.low is None:
+        return f"{name:24} {levels:22} {result.value:+,.{digits}f} (one sample: no interval)"
+    interval = f"(95 % {result.low:+,.{digits}f}…{result.high:+,.{digits}f})"
+    return f"{name:24} {levels:22} {result.value:+,.{digits}f} {interval}"
 
 
 def report(log, epochs):
-    found, dropped = contrasts(log.samples or [], log.eval.model)
-    count = max(map(len, found.values()), default=0)
-    print(f"{log.eval.task}, {log.eval.model}: {count} samples, {epochs} of each per arm, per sample as is → rewritten")
-    for name, each in found.items():
+    contrasts, dropped = compare_samples(log.samples or [], log.eval.model)
+    count = max(map(len, contrasts.values()), default=0)
+    print(f"{log.eval.task}, {log.eval.model}: {count} samples, {epochs} of each per variant; original → rewritten")
+    for name, samples in contrasts.items():
         score = name.startswith("score ")
-        told = estimate(each, weighted=False, share=score and all(0 <= one.original <= 1 for one in each))
-        print(line(name, told))
-        if score and told.low is not None:
-            print(f"{'':24} a drop of more than {max(0.0, -told.low):.3f} is excluded, a smaller one is not")
+        is_share = score and all(0 <= sample.original <= 1 for sample in samples)
+        result = estimate(samples, weighted=False, share=is_share)
+        print(format_row(name, result))
+        if score and result.low is not None:
+            print(f"{'':24} a drop of more than {max(0.0, -result.low):.3f} is excluded, a smaller one is not")
     if dropped:
-        why = next((" ".join(each.error.message.split())[:200] for each in log.samples if each.error), "")
-        print(f"{dropped} samples left out: an arm had nothing but errors. The first: {why}")
+        why = next((" ".join(sample.error.message.split())[:200] for sample in log.samples if sample.error), "")
+        print(f"{dropped} samples omitted, because all runs of a variant failed. First error: {why}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--limit", type=int, help="samples; all if not given")
-    parser.add_argument("--epochs", type=int, default=1, help="runs of each sample in each arm")
+    parser.add_argument("--limit", type=int, help="number of samples (default: all)")
+    parser.add_argument("--epochs", type=int, default=1, help="runs of each sample in each variant")
     parser.add_argument("--profile", default="lossless")
     parser.add_argument("--log-dir", help="where Inspect writes its log")
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
-    @hooks(name="ibidem_ab", description="Nothing is said twice, in every second epoch.")
+    @hooks(name="ibidem_ab", description="Rewrites requests in every second epoch.")
     class EveryOther(IbidemHooks):
-        profile = asked.profile
+        profile = options.profile
 
         def rewrites(self, data, sample):
-            judged = data.model_name.rpartition("/")[2] == asked.model.rpartition("/")[2]  # a judge reads all of it
-            return judged and sample is not None and rewritten(sample.epoch)
+            # A judge model reads the unchanged text.
+            is_task_model = data.model_name.rpartition("/")[2] == options.model.rpartition("/")[2]
+            return is_task_model and sample is not None and is_rewritten(sample.epoch)
 
-    options = {"limit": asked.limit, "epochs": 2 * asked.epochs, "log_dir": asked.log_dir, "fail_on_error": False}
-    (log,) = inspect_ai.eval(asked.task, model=asked.model, display="none", **options)
+    limits = {"limit": options.limit, "epochs": 2 * options.epochs, "fail_on_error": False}
+    (log,) = inspect_ai.eval(options.task, model=options.model, display="none", log_dir=options.log_dir, **limits)
     if log.status != "success":
-        raise SystemExit(f"{asked.task}: the evaluation ended with {log.status}: {log.error and log.error.message}")
-    report(log, asked.epochs)
+        raise SystemExit(f"{options.task}: the evaluation ended with {log.status}: {log.error and log.error.message}")
+    report(log, options.epochs)
 
 
 if __name__ == "__main__":

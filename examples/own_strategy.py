@@ -1,4 +1,4 @@
-"""A strategy of one's own: tool results without the escape codes that colour them in a terminal.
+"""A custom strategy: remove terminal color codes from tool results.
 
 PYTHONPATH=examples ibidem report --profile own_strategy:PROFILE
 """
@@ -17,8 +17,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True)
 class NoColours(ibidem.Strategy):
     name: ClassVar[str] = "no-colours"
-    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})  # an edit of anything else is refused
-    final: ClassVar[bool] = True  # what is decided for a message stays, however the conversation goes on
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})  # the engine drops edits of other parts
+    final: ClassVar[bool] = True  # the edits of a message depend only on earlier messages
 
     def plan(self, conv: Conversation) -> Iterator[ibidem.Edit]:
         for message in conv.messages:

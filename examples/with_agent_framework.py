@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework with Ibidem. No key is needed: a scripted provider on this machine answers.
+"""Microsoft Agent Framework with Ibidem. No key is needed: it uses a mock provider on this machine.
 
 pip install agent-framework-core agent-framework-openai
 """

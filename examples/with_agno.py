@@ -1,4 +1,4 @@
-"""Agno with Ibidem. No key is needed: a scripted provider on this machine answers.
+"""Agno with Ibidem. No key is needed: it uses a mock provider on this machine.
 
 pip install agno anthropic
 """

@@ -1,4 +1,4 @@
-"""Anthropic's SDK with Ibidem as a middleware, against a scripted model: the same file is read twice, and sent once."""
+"""Anthropic's SDK with Ibidem as a middleware, with a mock provider: the same file is read twice, and sent once."""
 
 import anthropic
 

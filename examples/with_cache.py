@@ -1,6 +1,6 @@
-"""An agent with Anthropic's SDK that says nothing about caching, and the same with cache="auto": what is read.
+"""An agent with Anthropic's SDK without cache breakpoints, and with cache="auto": prints the cache reads of both.
 
-Against a scripted provider whose cache counts as Anthropic's does: no key, no network. With a real provider:
+It uses a mock provider whose cache works like Anthropic's: no key, no network. With a real provider:
 `client = anthropic.Anthropic(http_client=anthropic.DefaultHttpxClient(transport=Transport(cache="auto")))`.
 """
 

@@ -1,4 +1,4 @@
-"""Google's ADK with Ibidem as a plugin, against a scripted model: the same file is read twice, and sent once."""
+"""Google's ADK with Ibidem as a plugin, with a mock provider: the same file is read twice, and sent once."""
 
 from google.adk.agents import LlmAgent
 from google.adk.apps import App

@@ -1,4 +1,4 @@
-"""Haystack with Ibidem. No key is needed: a scripted provider on this machine answers.
+"""Haystack with Ibidem. No key is needed: it uses a mock provider on this machine.
 
 pip install haystack-ai
 """

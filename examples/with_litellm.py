@@ -17,7 +17,7 @@ TOOLS = [{"type": "function", "function": {"name": "read", "description": "Reads
 
 
 async def main(url: str) -> None:
-    litellm.callbacks.append(IbidemCallback())  # the one line that is ours
+    litellm.callbacks.append(IbidemCallback())  # the only line for Ibidem
     messages = [{"role": "user", "content": "What does a.py do?"}]
     while True:
         # With a real provider, and its key in the environment:

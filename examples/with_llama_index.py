@@ -1,4 +1,4 @@
-"""LlamaIndex with Ibidem. No key is needed: a scripted provider on this machine answers.
+"""LlamaIndex with Ibidem. No key is needed: it uses a mock provider on this machine.
 
 pip install llama-index-core llama-index-llms-openai
 """

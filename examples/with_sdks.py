@@ -1,4 +1,4 @@
-"""Ibidem below the providers' own SDKs, against a scripted provider: no key, no network.
+"""Ibidem below the providers' own SDKs, with a mock provider: no key, no network.
 
 With a real provider: `client = anthropic.Anthropic(http_client=anthropic.DefaultHttpxClient(transport=Transport()))`,
 and the same with openai.OpenAI; for a client that exists: `ibidem.adapters.httpx.install(client)`.

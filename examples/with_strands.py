@@ -1,4 +1,4 @@
-"""Strands Agents with Ibidem, against a scripted model: the same file is read twice, and sent once."""
+"""Strands Agents with Ibidem, with a mock provider: the same file is read twice, and sent once."""
 
 from strands import Agent, tool
 from strands.middleware import InvokeModelStage

@@ -82,7 +82,7 @@ def dies(number: int) -> int:
 def test_work_that_kills_every_worker_is_told_and_the_rest_is_done(place: Place) -> None:
     with DaskWorkers(place.cluster.address) as workers:
         assert sorted(workers.each(dies, range(6), lost=lambda number: -number)) == [-3, 0, 1, 2, 4, 5]
-        with pytest.raises(IbidemError, match="workers died, perhaps for want of memory"):
+        with pytest.raises(IbidemError, match="workers died, perhaps out of memory"):
             list(workers.each(dies, [3]))
 
 

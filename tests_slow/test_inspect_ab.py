@@ -65,7 +65,7 @@ def compared(interpreter: Path, folder: Path, blind: bool) -> str:
 @pytest.mark.parametrize("blind", [False, True], ids=["reads references", "does not"])
 def test_both_arms_are_compared_on_the_same_samples(interpreter: Path, tmp_path: Path, blind: bool) -> None:
     told = compared(interpreter, tmp_path, blind)
-    assert "12 samples, 2 of each per arm" in told
+    assert "12 samples, 2 of each per variant" in told
     score = re.search(rf"score includes +1\.000 → ([\d.]+) +([+-][\d.]+) {WITHIN}", told)
     tokens = re.search(rf"input tokens +([\d,]+) → ([\d,]+) +-[\d,]+ {WITHIN}", told)
     assert score is not None, told

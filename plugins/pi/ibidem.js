@@ -1,11 +1,11 @@
-// An extension of pi: each request is handed to a running `ibidem proxy` just before it is sent, and what comes back is
-// sent instead. Sessions keep every text in full. Where there is no clean answer in time, the request goes as it came.
+// pi extension: passes each request to a running `ibidem proxy` just before it is sent, and sends the returned request
+// instead. Sessions contain the full texts. If there is no valid response in time, the request is sent unchanged.
 
 const { IBIDEM_URL, IBIDEM_TOKEN, IBIDEM_PATIENCE_MS } = process.env;
 const URL_OF_IBIDEM = IBIDEM_URL || "http://127.0.0.1:8123";
 const PATIENCE_MS = Number(IBIDEM_PATIENCE_MS) || 300;
 
-// By the interface that pi speaks: the format, and where the history stands in it.
+// By pi's API name: the format, and the key of the history.
 const FORMATS = {
   "anthropic-messages": ["anthropic", "messages"],
   "openai-completions": ["openai-chat", "messages"],
@@ -16,8 +16,8 @@ const FORMATS = {
   "google-vertex": ["gemini", "contents"],
 };
 
-// Requests that go through the proxy anyway are rewritten there.
-function leadsThere(address) {
+// True for the address of the proxy: it rewrites these requests itself.
+function isProxyAddress(address) {
   try {
     const [there, ours] = [new URL(address), new URL(URL_OF_IBIDEM)];
     const host = (url) => (/^(localhost|127\..*|\[::1\])$/.test(url.hostname) ? "here" : url.hostname);
@@ -27,14 +27,14 @@ function leadsThere(address) {
   }
 }
 
-// The proxy loads what it needs while the first request is still to come. Nobody waits for that.
-async function announce() {
+// Make the proxy load its tables before the first request. The client does not wait for this.
+async function warmUp() {
   try {
     const headers = IBIDEM_TOKEN ? { "x-ibidem-token": IBIDEM_TOKEN } : {};
     const asked = { headers, redirect: "error", signal: AbortSignal.timeout(2000) };
     await fetch(new URL("/ibidem/v1/compact", URL_OF_IBIDEM), asked);
   } catch {
-    // then it is not there
+    // no proxy is running
   }
 }
 
@@ -49,20 +49,20 @@ async function compacted(body, format, conversation) {
 }
 
 export default function ibidem(pi) {
-  announce();
+  warmUp();
   pi.on("before_provider_request", async ({ payload }, ctx) => {
     try {
       const [format, key] = FORMATS[ctx.model?.api] ?? [];
       const history = payload?.[key];
-      if (!Array.isArray(history) || leadsThere(ctx.model.baseUrl)) return undefined;
+      if (!Array.isArray(history) || isProxyAddress(ctx.model.baseUrl)) return undefined;
       const found = (await compacted(JSON.stringify(payload), format, ctx.sessionManager.getSessionId()))?.[key];
       if (!Array.isArray(found) || found.length !== history.length) return undefined;
-      // What is as it was stays the very object, and so does everything beside the history.
+      // Unchanged messages and all other fields stay the same objects.
       const same = (at) => JSON.stringify(found[at]) === JSON.stringify(history[at]);
       const sent = history.map((entry, at) => (same(at) ? entry : found[at]));
       return sent.every((entry, at) => entry === history[at]) ? undefined : { ...payload, [key]: sent };
     } catch {
-      return undefined; // nobody listens, or it takes too long
+      return undefined; // no proxy is running, or the timeout expired
     }
   });
 }

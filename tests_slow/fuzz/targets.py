@@ -90,7 +90,7 @@ def wire(data: bytes) -> None:
         expected = exact(rebuild(value, changes))
         spliced = splice(body, value, changes)
     except IbidemError as error:
-        check_error(error, "stands twice")
+        check_error(error, "appears twice")
         return
     assert exact(json.loads(spliced.decode("utf-8-sig"))) == expected, "changed values"
     text = body.decode()
@@ -157,7 +157,7 @@ def check_message_changes(value: Any, scanned: Any, choices: Iterator[int]) -> N
         expected = exact(rebuild(value, whole))
         written = scanned.write({index: changes}, {})
     except IbidemError as error:
-        check_error(error, "stands twice")
+        check_error(error, "appears twice")
         return
     assert exact(json.loads(written.decode("utf-8-sig"))) == expected, "changed message"
 
