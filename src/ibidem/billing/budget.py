@@ -50,7 +50,13 @@ TELLING_DIFFERENCE = 0.8
 """What a provider writes again that hits is less than this share of what it would if it missed, or nothing is told."""
 
 NEAR_LIMIT_SHARE = 0.9
-"""A limit is near from this share of it on."""
+"""The window is nearly full from this share of it on."""
+
+ALIVE_SHARE = 0.5
+"""A cache survived a pause if the provider read at least this share of the conversation from it."""
+
+MIN_ALIVE_TOKENS = 1024
+"""After a change, the cache survived if the provider read so many tokens of the conversation."""
 
 MAX_TOKENS_PER_TOKEN = 2.0
 """Provider tokens for one of ours, at most."""
@@ -71,8 +77,8 @@ class Economy:
     """Thinking is signed against all that was sent before it: a change invalidates every block after it."""
     keeps_thinking: bool = True
     """Thinking of earlier turns counts as long as it is sent. Elsewhere nothing is gained by leaving it out."""
-    tiers: tuple[int, ...] = ()
-    """Sizes of requests, in provider tokens, from which all of it costs more."""
+    tiers: tuple[tuple[int, float], ...] = ()
+    """Sizes of requests, in provider tokens, above which the whole request costs so many times as much."""
     window: int | None = None
     """Provider tokens that fit."""
     brief: tuple[float, float] | None = None
@@ -87,6 +93,10 @@ class Economy:
     def forgets(self, idle: float | None) -> bool:
         """Whether a change is free after so many seconds. Not knowing counts as no pause."""
         return idle is not None and idle > max(self.lifetime, self.forgotten or 0.0)
+
+    def tier_factor(self, size: float) -> float:
+        """Return how many times as much as a small request one of so many provider tokens costs."""
+        return next((factor for start, factor in reversed(self.tiers) if size > start), 1.0)
 
 
 class Moment(NamedTuple):
@@ -142,6 +152,10 @@ class _Change(NamedTuple):
     """What would be, where it finds what stands before the change, and where it finds nothing."""
     new: float
     """What was new in that request, at least."""
+    factor: float = 1.0
+    """How many times as much as a small request it costs, by its price tier."""
+    cold: bool = False
+    """It was made because the cache was taken for cold, and cost nothing if that was so."""
 
 
 class Bank:
@@ -162,6 +176,8 @@ class Bank:
         self.kappa = 1.0
         self._earned = 0.0
         """What was saved, at a scale of 1."""
+        self._tier_saved = 0.0
+        """What was saved because requests stayed below a price tier, at least."""
         self._removed = 0.0
         """Tokens of ours that the last request did without."""
         self._head = 0.0
@@ -170,6 +186,14 @@ class Bank:
         """And at most: when there was least of the conversation, most of what was counted stood before it."""
         self._context = 0.0
         """Provider tokens of the last request that it told about."""
+        self._context_ours = 0.0
+        """And as we counted it."""
+        self._idle: float | None = None
+        """Seconds before the last request."""
+        self._alive = 0.0
+        """The longest idle time after which the provider still read the conversation from its cache."""
+        self._cold_premium = 0.0
+        """What the last request saved, at a scale of 1, only because its cache was taken for cold."""
         self._last: tuple[float, float] | None = None
         """The last request, as the provider counted it and as we did; None if it was changed since."""
         self._changed: _Change | None = None
@@ -183,21 +207,27 @@ class Bank:
     @property
     def saved(self) -> float:
         """What is left of it."""
-        return self.scale * self._earned - self.spent
+        return self.scale * self._earned + self._tier_saved - self.spent
 
     def keep(self, moment: Moment) -> None:
         """What is sent now is kept so, and what lifetimes have cost is not there to be spent."""
         self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
         self.paid = max(0.0, moment.paid)
+        self._idle = moment.idle
 
     def forgets(self, idle: float | None) -> bool:
-        """Whether what was sent before is forgotten: it was kept for as long as was asked for then."""
-        return self._last_economy.forgets(idle)
+        """Whether what was sent before is forgotten: it was kept for as long as was asked for then.
+
+        A provider that once read the conversation after a longer pause keeps it longer than it documents.
+        """
+        return idle is not None and idle > self._alive and self._last_economy.forgets(idle)
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
         changed, self._changed = self._changed, None
-        if changed is not None and changed.hit < TELLING_DIFFERENCE * changed.miss:
+        if cached is not None and self.forgets(self._idle):
+            self._note_alive(cached, changed)
+        if changed is not None and not changed.cold and changed.hit < TELLING_DIFFERENCE * changed.miss:
             if theirs is not None and cached is not None and cached > 0:
                 written = max(changed.hit, theirs - cached - changed.new)
                 self._learn(changed, written, cached - self._first_head)
@@ -212,59 +242,109 @@ class Bank:
             self._first_head = max(0.0, theirs - ours)
         self._head = min(self._first_head, max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours))
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
+        self._context_ours = ours
         self._bill(theirs, None if changed or cached is None else max(0, cached))
 
     def _learn(self, changed: _Change, written: float, found: float) -> None:
         """What a change really cost, and what the provider found of the conversation."""
-        self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
+        self.spent += changed.factor * (self.economy.write - self.economy.read) * (written - changed.rest)
         self.hits = found >= (changed.miss - changed.hit) / 2
+
+    def _note_alive(self, cached: int, changed: _Change | None) -> None:
+        """Remember a pause that the cache survived. A change that was taken for free during it is paid for."""
+        if cached < self._first_head + ALIVE_SHARE * max(0.0, self._context - self._first_head):
+            if changed is None or not changed.cold or cached <= self._first_head + MIN_ALIVE_TOKENS:
+                return
+        self._alive = self._idle or 0.0
+        self._earned -= self._cold_premium
+        if changed is not None and changed.cold:
+            self.spent += changed.factor * (self.economy.write - self.economy.read) * changed.hit
 
     def _bill(self, theirs: float, cached: int | None) -> None:
         """What it costs at least: with nothing done it would be as large, or larger, and what is new has no cache."""
         economy = self.economy
         new = max(0.0, theirs - self._context) if self._context else 0.0  # others may have sent how it begins
         read = min(theirs, theirs - new if cached is None else cached)
-        self.bill += economy.read * read + economy.write * (theirs - read)
+        factor = economy.tier_factor(theirs)
+        self.bill += factor * (economy.read * read + economy.write * (theirs - read))
         self._context = theirs
 
-    def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
-        """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""
+    def reason(self, standing: float, offer: Offer, moment: Moment, new: float = 0.0) -> Reason | None:
+        """Whether to change now, and why.
+
+        `standing`: our count of the conversation already sent. `new`: our count of what this request adds.
+        """
         economy = self.economy
         if offer.freed <= 0:
             return None
         if self.forgets(moment.idle):
             return "cold cache"
-        price = (economy.write - economy.read) * self._rest(standing, offer)
-        saved = self.scale * (self._earned + economy.read * (self._removed + offer.freed))
-        rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * offer.freed)
-        if rent >= price and self.spent + self.paid + price <= self.phi * saved + self.credit * self.bill:
-            return "it pays"
-        size = self._head + self.kappa * standing
-        if price <= self.saved - self.paid:
-            if economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
-                return "window"
-            if any(NEAR_LIMIT_SHARE * tier <= size <= tier for tier in economy.tiers):
-                return "price tier"
+        size = self._head + self.kappa * (standing + new)
+        before, after = economy.tier_factor(size), economy.tier_factor(size - self.scale * offer.freed)
+        price = after * (economy.write - economy.read) * self._rest(standing, offer)
+        least = self._least_size(standing + new - offer.freed)
+        earned, tier_saved = self._saving(least, self._removed + offer.freed, 0.0, economy.read)
+        saved = self.scale * (self._earned + earned) + self._tier_saved + tier_saved
+        rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * before * offer.freed)
+        rent += SURE_REQUESTS * (before - after) * economy.read * least
+        room = self.phi * saved + self.credit * self.bill - self.spent - self.paid
+        if rent >= price and price <= room and self._worst_price(standing, offer, after) <= room + (1 - self.phi) * saved:
+            return "it pays" if before == after else "price tier"
+        if price <= self.saved - self.paid and economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
+            return "window"
         return None
 
     def pay(self, standing: float, offer: Offer, reason: Reason, new: float = 0.0) -> tuple[float, float]:
         """Tokens rewritten, and the requests after which it has paid for itself. `new`: what was not sent before."""
         economy = self.economy
         self._last = None
-        if reason == "cold cache":
+        size = self._head + self.kappa * (standing + new) - self.scale * offer.freed
+        factor, cold = economy.tier_factor(size), reason == "cold cache"
+        rest = 0.0 if cold else self._rest(standing, offer)
+        hit, miss = self._without(offer.behind, offer.freed), self._without(standing, offer.freed)
+        self._changed = _Change(rest, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
+        if cold:
             return 0.0, 0.0
-        rest = self._rest(standing, offer)
-        hit = self._without(offer.behind, offer.freed)
-        self._changed = _Change(rest, hit, self._without(standing, offer.freed), self.scale * new * LEAST_NEW_SHARE)
-        price = (economy.write - economy.read) * rest
+        price = factor * (economy.write - economy.read) * rest
         self.spent += price
         return rest, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
 
-    def settle(self, before: float, new: float, cold: bool) -> None:
-        """One more request was sent: tokens removed of what had been sent before, and of what is new."""
+    def settle(self, before: float, new: float, cold: bool, standing: float = 0.0) -> None:
+        """One more request was sent: tokens removed of what had been sent before, and of what is new.
+
+        `standing`: our count of all that it sends.
+        """
         economy = self.economy
-        self._earned += (economy.write if cold else economy.read) * before + economy.write * new
+        size = self._least_size(standing)
+        earned, tier_saved = self._saving(size, before, new, economy.write if cold else economy.read)
+        self._cold_premium = earned - self._saving(size, before, new, economy.read)[0]
+        self._earned += earned
+        self._tier_saved += tier_saved
         self._removed = before + new
+
+    def _saving(self, size: float, before: float, new: float, again: float) -> tuple[float, float]:
+        """Return what a request saves, at a scale of 1, and what it saves in addition by staying below a price tier.
+
+        `size`: its provider tokens, at least. `before`, `new`: tokens of ours that it does without. `again`: the price
+        of a token that was sent before.
+        """
+        economy = self.economy
+        if not economy.tiers:
+            return again * before + economy.write * new, 0.0
+        sent, unedited = (economy.tier_factor(each) for each in (size, size + self.scale * (before + new)))
+        return unedited * (again * before + economy.write * new), (unedited - sent) * economy.read * size
+
+    def _least_size(self, standing: float) -> float:
+        """Provider tokens of a request, at least, from our count of its conversation."""
+        if not self._context:
+            return standing
+        grown = standing - self._context_ours
+        return max(0.0, self._context + (LEAST_NEW_SHARE if grown > 0 else self.scale) * grown)
+
+    def _worst_price(self, standing: float, offer: Offer, factor: float) -> float:
+        """The price of a change if the provider finds nothing of the conversation after it."""
+        economy = self.economy
+        return factor * (economy.write - economy.read) * self._without(standing, offer.freed)
 
     def _rest(self, standing: float, offer: Offer) -> float:
         """Provider tokens of the conversation already sent that will be written again."""

@@ -169,7 +169,7 @@ class EvictionFold(Fold):
         revision = None
         if self._revises and not (moment.refused or undone):
             revision = self._revised(moment)
-        self._bank.settle(self._removed, self._spared, cold)
+        self._bank.settle(self._removed, self._spared, cold, self._standing + self._new)
         self.inventory.sent(forgotten)
         self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
         self._standing += self._new
@@ -192,9 +192,9 @@ class EvictionFold(Fold):
     def _revised(self, moment: Moment) -> Revision | None:
         waiting, bank = self.inventory.waiting, self._bank
         behind = self._sent_behind(waiting.first)
-        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment) is None:  # more than can go: a quick no
+        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment, self._new) is None:  # more than can go: a quick no
             return None
-        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment) is None:  # and this a slower one
+        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment, self._new) is None:  # and this a slower one
             return None
         if self._thoughts.went_before():
             self._revises = False
@@ -204,7 +204,7 @@ class EvictionFold(Fold):
         offer = self._offer(going)
         unsent = self._unsent(going)
         standing = self._standing + unsent  # so that the rest is what was sent and stays
-        reason = bank.reason(standing, offer, moment)
+        reason = bank.reason(standing, offer, moment, self._new - unsent)
         if reason is None:
             return None
         if not self._kept(going):
