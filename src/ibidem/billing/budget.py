@@ -52,6 +52,9 @@ TELLING_DIFFERENCE = 0.8
 NEAR_LIMIT_SHARE = 0.9
 """The window is nearly full from this share of it on."""
 
+BELOW_TIER_SHARE = 0.95
+"""A request is surely below a price tier up to this share of it."""
+
 ALIVE_SHARE = 0.5
 """A cache survived a pause if the provider read at least this share of the conversation from it."""
 
@@ -280,7 +283,8 @@ class Bank:
         if self.forgets(moment.idle):
             return "cold cache"
         size = self._head + self.kappa * (standing + new)
-        before, after = economy.tier_factor(size), economy.tier_factor(size - self.scale * offer.freed)
+        before = economy.tier_factor(size)
+        after = self._factor_after(standing + new - offer.freed)
         price = after * (economy.write - economy.read) * self._rest(standing, offer)
         least = self._least_size(standing + new - offer.freed)
         earned, tier_saved = self._saving(least, self._removed + offer.freed, 0.0, economy.read)
@@ -289,7 +293,7 @@ class Bank:
         rent += SURE_REQUESTS * (before - after) * economy.read * least
         room = self.phi * saved + self.credit * self.bill - self.spent - self.paid
         if rent >= price and price <= room and self._worst_price(standing, offer, after) <= room + (1 - self.phi) * saved:
-            return "it pays" if before == after else "price tier"
+            return "price tier" if after < before else "it pays"
         if price <= self.saved - self.paid and economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
             return "window"
         return None
@@ -298,8 +302,8 @@ class Bank:
         """Tokens rewritten, and the requests after which it has paid for itself. `new`: what was not sent before."""
         economy = self.economy
         self._last = None
-        size = self._head + self.kappa * (standing + new) - self.scale * offer.freed
-        factor, cold = economy.tier_factor(size), reason == "cold cache"
+        factor = self._factor_after(standing + new - offer.freed)
+        cold = reason == "cold cache"
         rest = 0.0 if cold else self._rest(standing, offer)
         hit, miss = self._without(offer.behind, offer.freed), self._without(standing, offer.freed)
         self._changed = _Change(rest, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
@@ -340,6 +344,17 @@ class Bank:
             return standing
         grown = standing - self._context_ours
         return max(0.0, self._context + (LEAST_NEW_SHARE if grown > 0 else self.scale) * grown)
+
+    def _factor_after(self, standing: float) -> float:
+        """Return the tier factor of a request after a change, from our count of its conversation.
+
+        A request that is only just below a tier is taken to be above it: what we cannot see grows too.
+        """
+        size = self._head + self.kappa * standing
+        if self._context:
+            grown = standing - self._context_ours
+            size = self._context + (MAX_TOKENS_PER_TOKEN if grown > 0 else 1.0) * grown
+        return self.economy.tier_factor(size / BELOW_TIER_SHARE)
 
     def _worst_price(self, standing: float, offer: Offer, factor: float) -> float:
         """The price of a change if the provider finds nothing of the conversation after it."""
