@@ -206,6 +206,9 @@ class Dialect(Protocol):
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to drop thinking that was signed against something else, not to refuse it."""
 
+    def cache_settings(self, head: Mapping[str, Any]) -> str:
+        """Return the settings whose change makes the provider lose the cached conversation; empty if unknown."""
+
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         """Return True if the request carries a checksum of its body: no other body may be sent with it."""
 

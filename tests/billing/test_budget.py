@@ -167,6 +167,18 @@ def test_a_pause_proves_nothing_if_the_ttl_is_unknown() -> None:
     assert Bank(economy, 0.5).reason(1000, Offer(900, 0, 1000), Moment(idle=9008.0)) is None
 
 
+def test_new_settings_make_a_change_free_if_a_return_to_the_old_ones_is_affordable() -> None:
+    bank, offer = Bank(Economy(), 0.8), Offer(1000, 0, 20_000)
+    assert bank.reason(20_000, offer, Moment(idle=5.0, new_settings=True)) is None
+    bank.settle(0, 40_000, cold=False)
+    assert bank.reason(20_000, offer, Moment(idle=5.0)) is None
+    assert bank.reason(20_000, offer, Moment(idle=5.0, new_settings=True)) == "new settings"
+    assert bank.pay(20_000, offer, "new settings") == (0.0, 0.0)
+    assert bank.spent == 0.0
+    bank.keep(Moment(new_settings=True))  # the client may have returned to the old ones
+    assert bank.spent == pytest.approx(1.15 * 19_000)
+
+
 def test_a_price_tier_is_worth_a_change() -> None:
     """Haiku 5.5 costs five times as much above 100,000 tokens, for the whole request."""
     reasons = {}

@@ -38,7 +38,7 @@ from typing import Literal, NamedTuple
 
 from .calibration import TextScale
 
-Reason = Literal["cold cache", "it pays", "price tier", "window"]
+Reason = Literal["cold cache", "new settings", "it pays", "price tier", "window"]
 
 SURE_REQUESTS = 10
 """Further requests that a conversation is taken to have, whatever its length."""
@@ -117,6 +117,8 @@ class Moment(NamedTuple):
     """The provider is asked to keep it for an hour, or for five minutes; None where that is as at the start."""
     paid: float = 0.0
     """What other lifetimes than the client's have cost so far, in prices of fresh tokens; below 0 what they saved."""
+    new_settings: bool = False
+    """The model or its thinking settings changed, so the provider finds nothing of the conversation in its cache."""
 
 
 class Offer(NamedTuple):
@@ -195,6 +197,8 @@ class Bank:
         """Seconds before the last request."""
         self._alive = 0.0
         """The longest idle time after which the provider still read the conversation from its cache."""
+        self._return_price = 0.0
+        """What a change with new settings costs if the client returns to the settings before them."""
         self._cold_premium = 0.0
         """What the last request saved, at a scale of 1, only because its cache was taken for cold."""
         self._last: tuple[float, float] | None = None
@@ -217,6 +221,9 @@ class Bank:
         self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
         self.paid = max(0.0, moment.paid)
         self._idle = moment.idle
+        if moment.new_settings:  # perhaps those of before, whose cache holds the conversation as it was
+            self.spent += self._return_price
+            self._return_price = 0.0
 
     def forgets(self, idle: float | None) -> bool:
         """Whether what was sent before is forgotten: it was kept for as long as was asked for then.
@@ -255,9 +262,10 @@ class Bank:
 
     def _note_alive(self, cached: int, changed: _Change | None) -> None:
         """Remember a pause that the cache survived. A change that was taken for free during it is paid for."""
-        if cached < self._first_head + ALIVE_SHARE * max(0.0, self._context - self._first_head):
-            if changed is None or not changed.cold or cached <= self._first_head + MIN_ALIVE_TOKENS:
-                return
+        after_change = changed is not None and changed.cold and cached > self._first_head + MIN_ALIVE_TOKENS
+        found = cached - self._first_head
+        if not after_change and found < ALIVE_SHARE * max(0.0, self._context - self._first_head):
+            return
         self._alive = self._idle or 0.0
         self._earned -= self._cold_premium
         if changed is not None and changed.cold:
@@ -292,8 +300,12 @@ class Bank:
         rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * before * offer.freed)
         rent += SURE_REQUESTS * (before - after) * economy.read * least
         room = self.phi * saved + self.credit * self.bill - self.spent - self.paid
-        if rent >= price and price <= room and self._worst_price(standing, offer, after) <= room + (1 - self.phi) * saved:
-            return "price tier" if after < before else "it pays"
+        worst = after * (economy.write - economy.read) * self._without(standing, offer.freed)
+        if worst <= room + (1 - self.phi) * saved:
+            if moment.new_settings:
+                return "new settings"
+            if rent >= price and price <= room:
+                return "price tier" if after < before else "it pays"
         if price <= self.saved - self.paid and economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
             return "window"
         return None
@@ -303,10 +315,12 @@ class Bank:
         economy = self.economy
         self._last = None
         factor = self._factor_after(standing + new - offer.freed)
-        cold = reason == "cold cache"
+        cold = reason in ("cold cache", "new settings")
         rest = 0.0 if cold else self._rest(standing, offer)
         hit, miss = self._without(offer.behind, offer.freed), self._without(standing, offer.freed)
         self._changed = _Change(rest, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
+        if reason == "new settings":
+            self._return_price += factor * (economy.write - economy.read) * miss
         if cold:
             return 0.0, 0.0
         price = factor * (economy.write - economy.read) * rest
@@ -355,11 +369,6 @@ class Bank:
             grown = standing - self._context_ours
             size = self._context + (MAX_TOKENS_PER_TOKEN if grown > 0 else 1.0) * grown
         return self.economy.tier_factor(size / BELOW_TIER_SHARE)
-
-    def _worst_price(self, standing: float, offer: Offer, factor: float) -> float:
-        """The price of a change if the provider finds nothing of the conversation after it."""
-        economy = self.economy
-        return factor * (economy.write - economy.read) * self._without(standing, offer.freed)
 
     def _rest(self, standing: float, offer: Offer) -> float:
         """Provider tokens of the conversation already sent that will be written again."""

@@ -127,6 +127,11 @@ def _note(moment: Moment, *rest: Any) -> Note:
     return note if note.kept is None else note._replace(kept=Kept(*note.kept))
 
 
+def _moment_values(moment: Moment) -> Moment | tuple[Any, ...]:
+    """Return the values of a row. The last one is written only if it says something, so that other rows stay equal."""
+    return moment if moment.new_settings else moment[:-1]
+
+
 class Journal:
     """Notes, and a history that is followed along them."""
 
@@ -250,7 +255,7 @@ class Journal:
 
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MAX_NOTES:]
-        rows = [[*position, note.moment, *note.values] for position, note in kept]
+        rows = [[*position, _moment_values(note.moment), *note.values] for position, note in kept]
         state: dict[str, Any] = {"version": STATE_VERSION, "sent": SENT_EDITION, "notes": rows}
         if foreign := [[*position, self._foreign[position]] for position, _ in kept if position in self._foreign]:
             state["foreign"] = foreign
@@ -279,7 +284,8 @@ class Journal:
         return {position: self.notes[position] for position in self._unsaved}
 
     def row(self, position: Position, note: Note) -> bytes:
-        values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note.values]
+        edition = self._foreign.get(position, SENT_EDITION)
+        values = [STATE_VERSION, edition, *position, _moment_values(note.moment), *note.values]
         return json.dumps(values, separators=(",", ":")).encode()
 
     def saved(self, notes: Mapping[Position, Note]) -> None:

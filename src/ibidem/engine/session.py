@@ -85,6 +85,8 @@ class Session:
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
+        self._settings: tuple[Position | None, str] = (None, "")
+        """The last request, and its settings that decide what the provider finds in its cache."""
         self._key = ""
         """The name of the conversation, for records of marks and for providers that find their cache by one."""
         self.sees_responses = True
@@ -314,7 +316,7 @@ class Session:
                 sent = len(seen) or previous_length(len(new.messages), lambda index: new.messages[index].role)
                 went = SentOtherwise(max(length, sent), refused=False)
             if self.remembers:
-                self._note_moment(moment, at)
+                self._note_moment(moment, at, dialect.cache_settings(scanned.head))
             if not self.sees_responses and dialect.manages_context(scanned.head):
                 self._note_unseen(len(seen), new)
             if went is not None:
@@ -439,18 +441,22 @@ class Session:
             thinking_dropped=max(went.thinking_dropped, here.thinking_dropped),
         )
 
-    def _note_moment(self, moment: Moment, at: float | None) -> None:
-        """Of the request that is being sent, if it is not one that was sent before.
+    def _note_moment(self, moment: Moment, at: float | None, settings: str) -> None:
+        """Note the context of the request that is being sent, unless it was sent before.
 
-        A model or tools that were not asked before find nothing in a cache. That is no moment for a change: those that
-        were asked before may be asked again, and find what they were sent.
+        `settings`: those without which the provider finds nothing in its cache. The client may return to earlier ones
+        and their cache, so a change with new settings has to be affordable (`Bank`).
         """
         journal = self._journal
         if journal.here is None:
-            before = journal.before
+            length, before = journal.last or (0, None)
             if before is not None:
+                sent, known = self._settings
+                is_new = settings != known and sent == journal.positions[length - 1]
+                moment = moment._replace(new_settings=bool(is_new and settings and known))
                 if at is not None and before.at is not None:
                     idle = max(0.0, at - before.at)
                     moment = moment._replace(idle=idle, context=before.context, cached=before.cached)
                 moment = moment._replace(refused=before.stopped)
             journal.note(moment=moment, stopped=before is not None and before.stopped)
+        self._settings = (journal.position, settings)

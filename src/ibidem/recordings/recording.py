@@ -40,6 +40,8 @@ class RecordedRequest:
     """What was counted where something else was sent than the history says: it tells what was paid, and no size."""
     otherwise: float | None = None
     """Dollars that its input would have cost as it came, where our own proxy sent it and reckoned that."""
+    effort: str = ""
+    """The effort setting; empty if the log does not contain it."""
 
 
 @dataclass(slots=True)

@@ -245,7 +245,8 @@ class Simulation:
                 moment = self._told.moment(number, self.views, progress.fold.spent)
                 if sent.length not in moments:
                     told = (self._context(last), self._cached(self._told, number - 1)) if last else (None, None)
-                    moment = moment._replace(idle=idle, context=told[0], cached=told[1])
+                    lost = last is not None and _has_new_settings(recording, last, sent)
+                    moment = moment._replace(idle=idle, context=told[0], cached=told[1], new_settings=lost)
                     if self._elsewhere is not None and last:
                         moment = WorldsMoment.of(moment, self._cached(self._elsewhere, number - 1))
                     moments[sent.length] = moment
@@ -388,3 +389,12 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     for edit in edits:
         found.setdefault(edit.message, []).append(edit)
     return dict(sorted(found.items()))
+
+
+def _has_new_settings(recording: Recording, last: RecordedRequest, sent: RecordedRequest) -> bool:
+    """Whether a request has another model or effort than the one before, so that its cache is empty."""
+    settings = formats.named(recording.format).cache_settings({"model": "known"})  # only some formats have any
+    changed = (sent.model != last.model and sent.model and last.model) or (
+        sent.effort != last.effort and sent.effort and last.effort
+    )
+    return bool(settings and changed)

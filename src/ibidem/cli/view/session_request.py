@@ -20,6 +20,7 @@ from .summary import BeforeAfter
 
 REASON_WORDS: dict[Reason, str] = {
     "cold cache": "the provider's cache had run out, so that cost nothing",
+    "new settings": "the model or its effort had changed, so the provider's cache was empty anyway",
     "it pays": "that saves more than it costs",
     "price tier": "the request came near the size from which all of it costs more",
     "window": "the request came near the size of the context window",

@@ -163,7 +163,7 @@ class EvictionFold(Fold):
         self._bank.reported(moment.context, self._standing, moment.cached)
         self._bank.keep(moment)
         forgotten = self._bank.forgets(moment.idle)
-        self.inventory.grow_older(forgotten)
+        self.inventory.grow_older(forgotten or moment.new_settings)
         cold = not self._standing or forgotten
         undone = self._arrival.as_is  # it went out without what was planned for it
         revision = None
@@ -192,9 +192,13 @@ class EvictionFold(Fold):
     def _revised(self, moment: Moment) -> Revision | None:
         waiting, bank = self.inventory.waiting, self._bank
         behind = self._sent_behind(waiting.first)
-        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment, self._new) is None:  # more than can go: a quick no
+        if (
+            bank.reason(self._standing, Offer(*waiting.all(), behind), moment, self._new) is None
+        ):  # more than can go: a quick no
             return None
-        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment, self._new) is None:  # and this a slower one
+        if (
+            bank.reason(self._standing, Offer(*waiting.most(), behind), moment, self._new) is None
+        ):  # and this a slower one
             return None
         if self._thoughts.went_before():
             self._revises = False
