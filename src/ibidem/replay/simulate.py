@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from .. import formats, rules
@@ -284,10 +285,16 @@ class Simulation:
     ) -> Turn:
         """What is sent. A strategy that shows its texts is one of ours, whose laws are tested; others are watched."""
         try:
-            arrived = progress.take(conv.messages[progress.length : sent.length], moments)
+            start = progress.length
+            arrived = progress.take(conv.messages[start : sent.length], moments)
             if progress.fold.inventory is not None:
-                anew, self._failed = progress.revised or self._failed, False
-                return Turn(progress.plan.edits) if anew else Turn(arrived, more=True)
+                changes = progress.changes if progress.revised else {}
+                is_behind = changes is not None and all(message >= start for message in changes)
+                anew, self._failed = not is_behind or self._failed, False
+                if anew or changes is None:
+                    return Turn(progress.plan.edits)
+                edits = [edit for edit in arrived if edit.message not in changes]
+                return Turn([*edits, *chain.from_iterable(changes.values())], more=True)
             request = replace(conv, messages=conv.messages[: sent.length])
             return Turn(pipeline.planned_for(request, self._strategies[0], progress.plan, sent.model or None).edits)
         except Exception as error:

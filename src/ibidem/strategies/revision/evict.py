@@ -168,7 +168,8 @@ class EvictionFold(Fold):
         undone = self._arrival.as_is  # it went out without what was planned for it
         revision = None
         if self._revises and not (moment.refused or undone):
-            revision = self._revised(moment)
+            revision = self._revised(moment) or self._evict_unsent()
+        self.inventory.replaced.clear()
         self._bank.settle(self._removed, self._spared, cold, self._standing + self._new)
         self.inventory.sent(forgotten)
         self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
@@ -222,6 +223,22 @@ class EvictionFold(Fold):
         changes = {
             message: self.inventory.edits_of(message) for message in dict.fromkeys(each.message for each in going)
         }
+        return Revision(lambda: self._plan(texts, points), changes=changes, points=points)
+
+    def _evict_unsent(self) -> Revision | None:
+        """Evict the text that edits replaced before its first request: no provider has cached it, so it is free.
+
+        Its need is 0.02 % of requests on recorded sessions (`benchmarks.need`, class stale_arguments).
+        """
+        going = [entry for entry in self.inventory.replaced if self.inventory.waiting.goes_alone(entry)]
+        if not going or self._thoughts.went_before():
+            return None
+        if not self._kept(going):
+            return Revision(None, refused=True)
+        for entry in going:
+            self._evict(entry)
+        texts, points = len(self.inventory.all), tuple(self._points)
+        changes = {entry.message: self.inventory.edits_of(entry.message) for entry in going}
         return Revision(lambda: self._plan(texts, points), changes=changes, points=points)
 
     def _offer(self, going: Sequence[Entry]) -> Offer:

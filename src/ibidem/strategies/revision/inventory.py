@@ -65,6 +65,8 @@ class Inventory:
         """The message of each call: those of one have no order among them."""
         self._rewrites: dict[str, Entry] = {}
         """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
+        self.replaced: list[Entry] = []
+        """Text that edits replaced, in calls that no request has sent yet."""
         self._written: dict[str, Entry] = {}
         """The content of files, as it was written last."""
         self._calls = self._messages = 0
@@ -229,6 +231,8 @@ class Inventory:
         entry = self._rewrites.pop(call, None)
         if entry is not None and "replaced" in entry.may:
             self._propose(entry, Candidate("stale_arguments", "replaced", reason="what an edit replaced"))
+            if entry.turn == self.turn:
+                self.replaced.append(entry)
         elif entry is not None:
             self._written[touched[0].path] = entry
 

@@ -253,6 +253,11 @@ class Waiting:
             self._settle(hopeful, going)
         return sorted([*going.values(), *self._going_thoughts(bool(going))], key=lambda entry: entry.message)
 
+    def goes_alone(self, entry: Entry) -> bool:
+        """Return True if a text may go while everything else stays."""
+        waits = id(entry) in self.texts and entry.message > self.floor and self._credit >= 0
+        return waits and self._goes(entry, {id(entry): entry})
+
     def _going_thoughts(self, with_texts: bool) -> Iterable[Entry]:
         """All thinking that waits, or none. Where it counts on what was sent before it, none may stay behind a text
         that changes."""
