@@ -220,6 +220,9 @@ class Dialect(Protocol):
         """Return True if the request asks the provider to drop thinking that was signed for another history, instead of
         rejecting the request."""
 
+    def cache_settings(self, head: Mapping[str, Any]) -> str:
+        """Return the settings whose change makes the provider lose the cached conversation; empty if unknown."""
+
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         """Return True if the request carries a checksum of its body, so that no other body may be sent."""
 

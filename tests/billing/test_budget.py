@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +17,9 @@ ECONOMIES = (
     Economy(read=0.025),
     Economy(write=1.0, lifetime=600),
     Economy(read=1.0, write=1.0, lifetime=0),
+    Economy(write=1.0, lifetime=600, forgotten=math.inf),  # an unknown TTL
+    Economy(tiers=((100_000, 5.0),)),
+    Economy(write=2.0, lifetime=3600, tiers=((50_000, 2.0), (100_000, 5.0))),
 )
 
 
@@ -67,26 +71,37 @@ class Sent:
     ours: float = 0.0
     theirs: float = 0.0
     changes: int = 0
+    lifetime: float | None = None
+    """For how long the provider really caches; as documented if None."""
+    mistaken: int = 0
+    mistaken_price: float = 0.0
+    """Changes that were taken for free while the cache was still warm, and their price."""
 
     def send(self, turn: Turn) -> None:
         economy = self.bank.economy
         told = turn.reports and self.standing > 0
         context = round(self.head + self.density * self.standing) if told else None
         self.bank.reported(context, self.standing, round(self.read) if told else None)
-        cold = not self.standing or turn.pause > economy.lifetime
+        self.bank.keep(Moment(idle=turn.pause, context=context))
+        cold = not self.standing or turn.pause > (economy.lifetime if self.lifetime is None else self.lifetime)
+        forgotten = not self.standing or self.bank.forgets(turn.pause)
         self.waiting += turn.outdated * (self.standing - self.waiting)
         spared = min(turn.spared, turn.new - 1)
         behind = self.standing - turn.before * (self.standing - self.waiting)
         kept = self.standing
         offer = Offer(self.waiting, self.waited, behind)
-        if (reason := self.bank.reason(self.standing, offer, Moment(idle=turn.pause, context=context))) is not None:
-            self.bank.pay(self.standing, offer, reason, turn.new - spared)
+        moment, fresh = Moment(idle=turn.pause, context=context), turn.new - spared
+        if (reason := self.bank.reason(self.standing, offer, moment, fresh)) is not None:
+            self.bank.pay(self.standing, offer, reason, fresh)
             kept = self.standing - behind if self.hits else 0.0
+            if reason == "cold cache" and not cold:
+                self.mistaken += 1
+                self.mistaken_price += 1.9 * (economy.write - economy.read) * self.standing
             self.standing -= self.waiting
             self.removed += self.waiting
             self.waiting = self.waited = 0.0
             self.changes += reason == "it pays"
-        self.bank.settle(self.removed, spared, cold)
+        self.bank.settle(self.removed, spared, forgotten, self.standing + fresh)
         self._pay(turn, spared, 0.0 if cold else min(kept, self.standing), cold)
 
     def _pay(self, turn: Turn, spared: int, kept: float, cold: bool) -> None:
@@ -94,9 +109,10 @@ class Sent:
         again, fresh = write if cold else read, turn.new - spared
         self.read = 0.0 if cold else self.head + self.density * kept
         size = self.head + self.density * (self.standing + fresh)
-        self.ours += read * self.read + write * (size - self.read)
+        self.ours += self.bank.economy.tier_factor(size) * (read * self.read + write * (size - self.read))
         before = self.head + self.density * (self.standing + self.removed)
-        self.theirs += again * before + write * self.density * turn.new
+        factor = self.bank.economy.tier_factor(before + self.density * turn.new)
+        self.theirs += factor * (again * before + write * self.density * turn.new)
         self.standing += fresh
         self.removed += spared
         self.waited += self.waiting
@@ -120,6 +136,58 @@ def test_the_bill_is_above_that_of_doing_nothing_by_at_most_the_credit(
     for turn in turns:
         sent.send(turn)
         assert sent.ours <= (1 + credit) * sent.theirs * (1 + 1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TURNS, st.floats(0.9, 1.9), st.sampled_from([0, 40_000]), st.sampled_from([0.0, 0.03]))
+def test_a_cache_that_lives_longer_than_documented_costs_what_was_changed_before_that_showed(
+    turns: list[Turn], density: float, head: int, credit: float
+) -> None:
+    sent = Sent(Bank(Economy(), 0.8, credit), density, head, hits=True, lifetime=math.inf)
+    for turn in turns:
+        sent.send(turn)
+        assert sent.ours <= (1 + credit) * sent.theirs * (1 + 1e-9) + sent.mistaken_price
+
+
+def test_a_cache_that_lived_longer_than_documented_once_is_not_taken_for_cold_again() -> None:
+    sent = Sent(Bank(Economy(), 0.8, 0.0), 1.0, 0, hits=True, lifetime=math.inf)
+    for _ in range(10):
+        sent.send(Turn(new=5000, spared=0, outdated=0.0, before=0.5, pause=400.0, reports=True))
+    sent.send(Turn(new=5000, spared=0, outdated=0.9, before=0.5, pause=399.0, reports=True))
+    assert sent.mistaken == 0
+    told_nothing = Sent(Bank(Economy(), 0.8, 0.0), 1.0, 0, hits=True, lifetime=math.inf)
+    for outdated in (0.0, 0.0, 0.9, 0.0, 0.9):
+        told_nothing.send(Turn(new=5000, spared=0, outdated=outdated, before=0.5, pause=400.0, reports=False))
+    assert told_nothing.mistaken == 2
+
+
+def test_a_pause_proves_nothing_if_the_ttl_is_unknown() -> None:
+    economy = Economy(write=1.0, lifetime=600, forgotten=math.inf)
+    assert not economy.forgets(10**9)
+    assert Bank(economy, 0.5).reason(1000, Offer(900, 0, 1000), Moment(idle=9008.0)) is None
+
+
+def test_new_settings_make_a_change_free_if_a_return_to_the_old_ones_is_affordable() -> None:
+    bank, offer = Bank(Economy(), 0.8), Offer(1000, 0, 20_000)
+    assert bank.reason(20_000, offer, Moment(idle=5.0, new_settings=True)) is None
+    bank.settle(0, 40_000, cold=False)
+    assert bank.reason(20_000, offer, Moment(idle=5.0)) is None
+    assert bank.reason(20_000, offer, Moment(idle=5.0, new_settings=True)) == "new settings"
+    assert bank.pay(20_000, offer, "new settings") == (0.0, 0.0)
+    assert bank.spent == 0.0
+    bank.keep(Moment(new_settings=True))  # the client may have returned to the old ones
+    assert bank.spent == pytest.approx(1.15 * 19_000)
+
+
+def test_a_price_tier_is_worth_a_change() -> None:
+    """Haiku 5.5 costs five times as much above 100,000 tokens, for the whole request."""
+    reasons = {}
+    for tiers in ((), ((100_000, 5.0),)):
+        bank = Bank(Economy(tiers=tiers), 0.8)
+        bank.settle(0, 60_000, cold=False)
+        bank.reported(98_000, 98_000, 0)
+        reasons[tiers] = bank.reason(98_000, Offer(8000, 0, 20_000), Moment(idle=5.0), new=4000)
+    assert reasons == {(): None, ((100_000, 5.0),): "price tier"}
 
 
 @pytest.mark.parametrize("density", [0.9, 1.0, 1.5])

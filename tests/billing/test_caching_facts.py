@@ -101,4 +101,6 @@ def test_an_hour_is_asked_for_where_it_is_documented() -> None:
 
 
 def test_of_an_unlisted_model_nothing_is_asked_that_its_server_may_refuse() -> None:
-    assert unsure(replace(USUAL_CACHING, key=True)) == USUAL_CACHING
+    assert unsure(replace(USUAL_CACHING, key=True), "") == USUAL_CACHING
+    assert unsure(CACHING["openai"], "big-pickle") == USUAL_CACHING
+    assert unsure(CACHING["openai"], "gpt-9") == replace(USUAL_CACHING, forgotten=3600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -357,6 +358,28 @@ def test_another_model_or_other_tools_are_no_free_moment(head: dict[str, Any], e
         found = session.compact({**begun(request, length), **changed}, at=float(length))
         session.answered(at=float(length))
     assert found.plan.points == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reasons"),
+    [
+        ({}, []),
+        ({"output_config": {"effort": "low"}}, ["new settings"]),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, ["new settings"]),
+        ({"model": "claude-opus-4-7"}, ["new settings"]),
+        ({"temperature": 0.5}, []),
+    ],
+)
+def test_new_settings_are_a_free_moment_if_a_return_is_affordable(changed: dict[str, Any], reasons: list[str]) -> None:
+    request = reads(*(file_of(60, n) for n in range(6)), model="claude-opus-4-6", output_config={"effort": "high"})
+    expensive = replace(CACHED, read=0.0001, write=1.25)  # so that nothing pays that is not free
+    session = ibidem.Session(
+        strategies=[replace(LOOKING, economy=expensive, credit=1.0)], format="anthropic", store=MemoryStore()
+    )
+    for length in lengths(request):
+        found = session.compact({**begun(request, length), **(changed if length > 9 else {})}, at=float(length))
+        session.answered(at=float(length), context=20_000 + 500 * length, cached=0)
+    assert [point.reason for point in found.plan.points][:1] == reasons
 
 
 def test_two_branches_know_nothing_of_each_other() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
+from math import inf
 from random import Random
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.budget import Economy
 from ibidem.billing.caching import Caching
 from ibidem.billing.calibration import WEIGHTS, weigh
 from ibidem.billing.lifetimes import NOTHING_LONG, Pauses
@@ -34,6 +34,8 @@ ECONOMIES = {
     "free writes": (600.0, 0.1, 1.0),
     "no cache": (0.0, 1.0, 1.0),
 }
+TIERS = {"tiers": 5.0, "cheap tiers": 1.5}
+"""How many times as much a request above 30,000 tokens costs, at the prices of five minutes."""
 CREDITS = (0.0, 0.03, 0.2)
 RATES = {
     "list": Rates(1.0, 0.1, 1.25, 2.0),
@@ -50,11 +52,16 @@ def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
     history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
     versions: dict[int, int] = {}
     now, requests = 0.0, []
-    sizes = [weigh(anthropic.read(0, history[0]), weights, count).total]
+    sizes: list[float] = []
+
+    def send(at: float) -> None:
+        sizes.extend(weigh(anthropic.read(0, each), weights, count).total for each in history[len(sizes) :])
+        usage = Usage(written=round(head + density * sum(sizes)))
+        requests.append(RecordedRequest(len(history), "m", at, at + 1, usage))
+
     for number in range(turns):
-        whole = round(head + density * sum(sizes))
         now += random.choice([3.0, 5.0, 20.0, 20.0, 400.0, 4000.0] if random.random() < 0.3 else [5.0])
-        requests.append(RecordedRequest(len(history), "m", now, now + 1, Usage(written=whole)))
+        send(now)
         name = random.randrange(6)
         writes = random.random() < 0.3
         versions[name] = versions.get(name, 0) + writes
@@ -67,19 +74,26 @@ def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
         history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
         if random.random() < 0.15:
+            now += 2.0
+            send(now)
             history += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": f"And now {number}?"}]
-        sizes += [weigh(anthropic.read(0, each), weights, count).total for each in history[len(sizes) :]]
     return Recording("test", "anthropic", [RecordedSegment(history, requests)])
 
 
 def excess(session: Recording, profile: str, credit: float, label: str, world: AfterBreak) -> tuple[float, int]:
     """By what share it is dearer than with nothing done at its worst moment, and the changes that were paid for."""
-    lifetime, read, write = ECONOMIES[label]
-    price = Price("m", ((0, Rates(1.0, read, write, write)),), Caching(0, 1, lifetime, lifetime), "anthropic")
+    lifetime, read, write = ECONOMIES.get(label, ECONOMIES["5 min"])
+    factor = TIERS.get(label, 1.0)
+    tiers = (
+        (0, Rates(1.0, read, write, write)),
+        (30_000, Rates(factor, factor * read, factor * write, factor * write)),
+    )
+    caching = Caching(0, 1, lifetime, lifetime, forgotten=inf if label == "unknown TTL" else None)
+    price = Price("m", tiers if label in TIERS else tiers[:1], caching, "anthropic")
     messages, count = messages_of(session), counter()
     replay = Replay(session, Prices({"m": price}), count, messages)
     strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
-    economy = Economy(read=read, write=write, lifetime=lifetime)
+    economy = economy_of(price)
     told = replay.told(world, by_rule=True)
     simulation = Simulation(session, messages, strategies, replay.weights, count, economy, told)
     assert not simulation.failures
@@ -98,7 +112,7 @@ def excess(session: Recording, profile: str, credit: float, label: str, world: A
     st.sampled_from([0, 20_000]),
     st.sampled_from(["recoverable", "aggressive"]),
     st.sampled_from(CREDITS),
-    st.sampled_from(list(ECONOMIES)),
+    st.sampled_from([*ECONOMIES, *TIERS, "unknown TTL"]),
     st.sampled_from(WORLDS),
 )
 def test_no_session_is_dearer_by_more_than_the_credit_at_any_moment(

@@ -69,6 +69,22 @@ def test_what_an_edit_replaced_goes_and_every_other_key_stays() -> None:
     assert run(found.request, store).request == found.request
 
 
+def test_what_an_edit_replaced_goes_before_it_is_first_sent_although_no_change_pays() -> None:
+    """The provider has never cached it, so nothing is written again."""
+    calls = (READ, edit(text(12)), edit(text(12, 5)))
+    request, store = talk(*calls, results={0: text(40)}), MemoryStore()
+    looking = ibidem.Evict(**NO_CLOCKS, economy=Economy(write=100.0), credit=0.0)
+    session = ibidem.Session(strategies=[looking], format="anthropic", store=store)
+    sent = []
+    for length in (3, 5, 7):
+        found = session.compact({**request, "messages": request["messages"][:length]}, at=float(length))
+        session.answered(at=float(length), context=5000, cached=4000)
+        assert found.plan.points == ()
+        sent.append(found.request["messages"])
+    assert [len(gone(found)), sent[1][:3], sent[2][:5]] == [2, sent[0], sent[1]]
+    assert ibidem.expand(found.request, store=store) == request
+
+
 STAYS = {
     "an edit that failed": (talk(edit(text(12))), True),
     "an edit that was not answered": (conv("u:go", "a>1", calls={"1": edit(text(12))}), False),

@@ -5,15 +5,16 @@ until a revision is free, because the cache is cold, or pays for itself:
 
     rent   = R x evictable tokens, for every request that read them since they became evictable, and SURE_REQUESTS more
     rest   = tokens that the provider must write again: the conversation already sent, without the evicted text
-    price  = (W - R) rest
+    price  = (W - R) rest; `worst` is the price if the provider misses the whole conversation
     saved  = over all requests: R (removed tokens that would have been read) + W (removed tokens that would be written)
     bill   = minimum cost of the requests so far, from the provider's counts
     paid   = cost of TTLs other than the client's (`cache_ttl`): both decisions share one savings balance
-    revise when cold; or when rent >= price and spent + paid + price <= phi (saved + R (removed + freed)) + credit bill,
-    and then spent += price
+    gain   = saved + R (removed + freed)
+    revise when cold; or when rent >= price, spent + paid + price <= phi gain + credit bill, and
+    spent + paid + worst <= gain + credit bill; and then spent += price
 
 The rent makes revisions few and large: a small one waits until its text has cost about as much as the revision would,
-and by then more edits are ready. The second condition is the guarantee. R (removed + freed) is the saving of the
+and by then more edits are ready. The other conditions are the guarantee. R (removed + freed) is the saving of the
 revised request itself, so after every request spent <= phi saved + credit bill. If `saved` is overstated by at most 1 /
 phi and prices are not understated, the cost exceeds the baseline by at most the share `credit` of the baseline, at any
 time. Without credit, the cost never exceeds the baseline.
@@ -21,6 +22,11 @@ time. Without credit, the cost never exceeds the baseline.
 At first, `rest` assumes that the provider misses the whole conversation after a revision. The provider's count of cache
 reads for the revised request corrects `spent`. If it still had the prefix before the revision in its cache, later
 revisions assume that. A provider without such counts is assumed to miss, and gives no credit.
+
+The cache is cold if the TTL is documented and has passed, unless the cache once survived a longer idle time. With a new
+model or effort it is empty too, but the client may return to the earlier settings: such a revision needs no rent, only
+the third condition, and is charged at the next change of settings. Above a price tier, the whole request costs more, so
+prices have its factor, and staying below counts as saved.
 
 Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are in provider tokens,
 fitted to earlier counts. For evicted text, `scale` is a low estimate of provider tokens per token of ours
@@ -37,7 +43,7 @@ from typing import Literal, NamedTuple
 
 from .calibration import TextScale
 
-Reason = Literal["cold cache", "it pays", "price tier", "window"]
+Reason = Literal["cold cache", "new settings", "it pays", "price tier", "window"]
 
 SURE_REQUESTS = 10
 """Number of further requests that every conversation is assumed to have."""
@@ -49,7 +55,16 @@ TELLING_DIFFERENCE = 0.8
 """A count of cache reads distinguishes a hit from a miss only if a hit rewrites less than this share of a miss."""
 
 NEAR_LIMIT_SHARE = 0.9
-"""A request is near a size limit from this share of the limit on."""
+"""The context window is nearly full from this share on."""
+
+BELOW_TIER_SHARE = 0.95
+"""A request counts as below a price tier up to this share of the tier's size."""
+
+ALIVE_SHARE = 0.5
+"""A cache survived an idle time if the provider read at least this share of the conversation from it."""
+
+MIN_ALIVE_TOKENS = 1024
+"""After a revision, the cache survived if the provider read this number of tokens of the conversation."""
 
 MAX_TOKENS_PER_TOKEN = 2.0
 """Upper bound of provider tokens per token of ours."""
@@ -70,8 +85,8 @@ class Economy:
     """Thinking is signed together with everything before it, so a revision invalidates every later thinking block."""
     keeps_thinking: bool = True
     """Thinking of earlier turns counts as input while it is sent. If it does not, removing it saves no tokens."""
-    tiers: tuple[int, ...] = ()
-    """Request sizes in provider tokens from which the whole request costs more."""
+    tiers: tuple[tuple[int, float], ...] = ()
+    """Price tiers: request size in provider tokens, and the factor by which the whole request costs more above it."""
     window: int | None = None
     """Context window in provider tokens."""
     brief: tuple[float, float] | None = None
@@ -86,6 +101,10 @@ class Economy:
     def forgets(self, idle: float | None) -> bool:
         """Whether the cache has expired after this idle time, so that a revision is free. None counts as zero."""
         return idle is not None and idle > max(self.lifetime, self.forgotten or 0.0)
+
+    def tier_factor(self, size: float) -> float:
+        """Return the price factor of a request with this number of provider tokens; 1 below all tiers."""
+        return next((factor for start, factor in reversed(self.tiers) if size > start), 1.0)
 
 
 class Moment(NamedTuple):
@@ -103,6 +122,8 @@ class Moment(NamedTuple):
     """Requested TTL: an hour (True) or five minutes (False); None if it is as at the start."""
     paid: float = 0.0
     """Cost of TTLs other than the client's so far, in prices of fresh tokens; negative if they saved."""
+    new_settings: bool = False
+    """The model or its thinking settings changed, so the provider's cache has nothing of the conversation."""
 
 
 class Offer(NamedTuple):
@@ -142,6 +163,10 @@ class _Change(NamedTuple):
     """Tokens to write again if the cache still has the prefix before the revision, and if it is empty."""
     new: float
     """Lower bound of the new tokens in that request."""
+    factor: float = 1.0
+    """Price factor of the request, by its price tier."""
+    cold: bool = False
+    """The revision was made because the cache was expected to be empty. If it was, the revision was free."""
 
 
 class Bank:
@@ -163,6 +188,8 @@ class Bank:
         self.kappa = 1.0
         self._earned = 0.0
         """Savings of removed tokens, at a scale of 1."""
+        self._tier_saved = 0.0
+        """Lower bound of the additional savings of requests that stayed below a price tier."""
         self._removed = 0.0
         """Tokens of our count that were removed from the last request."""
         self._head = 0.0
@@ -171,6 +198,16 @@ class Bank:
         """Upper bound, from the first count: the conversation was shortest then."""
         self._context = 0.0
         """Provider tokens of the last counted request."""
+        self._context_ours = 0.0
+        """Our count of the same request."""
+        self._idle: float | None = None
+        """Idle time before the last request, in seconds."""
+        self._alive = 0.0
+        """Longest idle time after which the provider still read the conversation from its cache."""
+        self._return_price = 0.0
+        """Cost of revisions at new settings if the client returns to the settings before them."""
+        self._cold_premium = 0.0
+        """Savings of the last request, at a scale of 1, that assume that its cache had expired."""
         self._last: tuple[float, float] | None = None
         """The provider's count of the last request, and ours; None if a revision changed the conversation since."""
         self._changed: _Change | None = None
@@ -184,21 +221,30 @@ class Bank:
     @property
     def saved(self) -> float:
         """Savings so far, less the cost of revisions."""
-        return self.scale * self._earned - self.spent
+        return self.scale * self._earned + self._tier_saved - self.spent
 
     def keep(self, moment: Moment) -> None:
         """Apply the TTL of a request, and reserve the cost of TTLs."""
         self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
         self.paid = max(0.0, moment.paid)
+        self._idle = moment.idle
+        if moment.new_settings:  # these may be the earlier settings, whose cache has the conversation unrevised
+            self.spent += self._return_price
+            self._return_price = 0.0
 
     def forgets(self, idle: float | None) -> bool:
-        """Whether the cache has expired, by the TTL of the previous request."""
-        return self._last_economy.forgets(idle)
+        """Whether the cache has expired, by the TTL of the previous request.
+
+        If the provider once read the conversation after a longer idle time, its cache lives longer than documented.
+        """
+        return idle is not None and idle > self._alive and self._last_economy.forgets(idle)
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """Add the provider's count of the last request, our own count, and the provider's count of cache reads."""
         changed, self._changed = self._changed, None
-        if changed is not None and changed.hit < TELLING_DIFFERENCE * changed.miss:
+        if cached is not None and self.forgets(self._idle):
+            self._note_alive(cached, changed)
+        if changed is not None and not changed.cold and changed.hit < TELLING_DIFFERENCE * changed.miss:
             if theirs is not None and cached is not None and cached > 0:
                 written = max(changed.hit, theirs - cached - changed.new)
                 self._learn(changed, written, cached - self._first_head)
@@ -213,12 +259,24 @@ class Bank:
             self._first_head = max(0.0, theirs - ours)
         self._head = min(self._first_head, max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours))
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
+        self._context_ours = ours
         self._bill(theirs, None if changed or cached is None else max(0, cached))
 
     def _learn(self, changed: _Change, written: float, found: float) -> None:
         """Correct the cost of a revision with the provider's count, and learn whether revisions are hits."""
-        self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
+        self.spent += changed.factor * (self.economy.write - self.economy.read) * (written - changed.rest)
         self.hits = found >= (changed.miss - changed.hit) / 2
+
+    def _note_alive(self, cached: int, changed: _Change | None) -> None:
+        """Record an idle time that the cache survived, and charge a revision that was taken for free after it."""
+        after_change = changed is not None and changed.cold and cached > self._first_head + MIN_ALIVE_TOKENS
+        found = cached - self._first_head
+        if not after_change and found < ALIVE_SHARE * max(0.0, self._context - self._first_head):
+            return
+        self._alive = self._idle or 0.0
+        self._earned -= self._cold_premium
+        if changed is not None and changed.cold:
+            self.spent += changed.factor * (self.economy.write - self.economy.read) * changed.hit
 
     def _bill(self, theirs: float, cached: int | None) -> None:
         """Add a lower bound of the request's cost without Ibidem: that request is at least as large, and its new part
@@ -226,27 +284,38 @@ class Bank:
         economy = self.economy
         new = max(0.0, theirs - self._context) if self._context else 0.0  # others may have cached the first prefix
         read = min(theirs, theirs - new if cached is None else cached)
-        self.bill += economy.read * read + economy.write * (theirs - read)
+        factor = economy.tier_factor(theirs)
+        self.bill += factor * (economy.read * read + economy.write * (theirs - read))
         self._context = theirs
 
-    def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
-        """Decide whether to revise now. Returns the reason, or None. `standing`: our count of the text sent so far."""
+    def reason(self, standing: float, offer: Offer, moment: Moment, new: float = 0.0) -> Reason | None:
+        """Decide whether to revise now. Returns the reason, or None.
+
+        `standing`: our count of the conversation already sent. `new`: our count of the text that this request adds.
+        """
         economy = self.economy
         if offer.freed <= 0:
             return None
         if self.forgets(moment.idle):
             return "cold cache"
-        price = (economy.write - economy.read) * self._rest(standing, offer)
-        saved = self.scale * (self._earned + economy.read * (self._removed + offer.freed))
-        rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * offer.freed)
-        if rent >= price and self.spent + self.paid + price <= self.phi * saved + self.credit * self.bill:
-            return "it pays"
-        size = self._head + self.kappa * standing
-        if price <= self.saved - self.paid:
-            if economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
-                return "window"
-            if any(NEAR_LIMIT_SHARE * tier <= size <= tier for tier in economy.tiers):
-                return "price tier"
+        size = self._head + self.kappa * (standing + new)
+        before = economy.tier_factor(size)
+        after = self._factor_after(standing + new - offer.freed)
+        price = after * (economy.write - economy.read) * self._rest(standing, offer)
+        least = self._least_size(standing + new - offer.freed)
+        earned, tier_saved = self._saving(least, self._removed + offer.freed, 0.0, economy.read)
+        saved = self.scale * (self._earned + earned) + self._tier_saved + tier_saved
+        rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * before * offer.freed)
+        rent += SURE_REQUESTS * (before - after) * economy.read * least
+        room = self.phi * saved + self.credit * self.bill - self.spent - self.paid
+        worst = after * (economy.write - economy.read) * self._without(standing, offer.freed)
+        if worst <= room + (1 - self.phi) * saved:
+            if moment.new_settings:
+                return "new settings"
+            if rent >= price and price <= room:
+                return "price tier" if after < before else "it pays"
+        if price <= self.saved - self.paid and economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
+            return "window"
         return None
 
     def pay(self, standing: float, offer: Offer, reason: Reason, new: float = 0.0) -> tuple[float, float]:
@@ -254,20 +323,61 @@ class Bank:
         yet."""
         economy = self.economy
         self._last = None
-        if reason == "cold cache":
+        factor = self._factor_after(standing + new - offer.freed)
+        cold = reason in ("cold cache", "new settings")
+        rest = 0.0 if cold else self._rest(standing, offer)
+        hit, miss = self._without(offer.behind, offer.freed), self._without(standing, offer.freed)
+        self._changed = _Change(rest, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
+        if reason == "new settings":
+            self._return_price += factor * (economy.write - economy.read) * miss
+        if cold:
             return 0.0, 0.0
-        rest = self._rest(standing, offer)
-        hit = self._without(offer.behind, offer.freed)
-        self._changed = _Change(rest, hit, self._without(standing, offer.freed), self.scale * new * LEAST_NEW_SHARE)
-        price = (economy.write - economy.read) * rest
+        price = factor * (economy.write - economy.read) * rest
         self.spent += price
         return rest, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
 
-    def settle(self, before: float, new: float, cold: bool) -> None:
-        """Record a sent request: tokens removed from text sent before, and from new text."""
+    def settle(self, before: float, new: float, cold: bool, standing: float = 0.0) -> None:
+        """Record a sent request: tokens removed from text sent before, and from new text.
+
+        `standing`: our count of the whole conversation as it is sent.
+        """
         economy = self.economy
-        self._earned += (economy.write if cold else economy.read) * before + economy.write * new
+        size = self._least_size(standing)
+        earned, tier_saved = self._saving(size, before, new, economy.write if cold else economy.read)
+        self._cold_premium = earned - self._saving(size, before, new, economy.read)[0]
+        self._earned += earned
+        self._tier_saved += tier_saved
         self._removed = before + new
+
+    def _saving(self, size: float, before: float, new: float, again: float) -> tuple[float, float]:
+        """Return the savings of a request at a scale of 1, and its additional savings from a lower price tier.
+
+        `size`: lower bound of its provider tokens. `before`, `new`: removed tokens of our count. `again`: price of a
+        token that was sent before.
+        """
+        economy = self.economy
+        if not economy.tiers:
+            return again * before + economy.write * new, 0.0
+        sent, unedited = (economy.tier_factor(each) for each in (size, size + self.scale * (before + new)))
+        return unedited * (again * before + economy.write * new), (unedited - sent) * economy.read * size
+
+    def _least_size(self, standing: float) -> float:
+        """Return a lower bound of the provider tokens of a request, from our count of its conversation."""
+        if not self._context:
+            return standing
+        grown = standing - self._context_ours
+        return max(0.0, self._context + (LEAST_NEW_SHARE if grown > 0 else self.scale) * grown)
+
+    def _factor_after(self, standing: float) -> float:
+        """Return the price factor of a request after a revision, from our count of its conversation.
+
+        A request just below a tier counts as above it, because sealed reasoning grows too and is not in our count.
+        """
+        size = self._head + self.kappa * standing
+        if self._context:
+            grown = standing - self._context_ours
+            size = self._context + (MAX_TOKENS_PER_TOKEN if grown > 0 else 1.0) * grown
+        return self.economy.tier_factor(size / BELOW_TIER_SHARE)
 
     def _rest(self, standing: float, offer: Offer) -> float:
         """Estimate the provider tokens of the sent conversation that a revision rewrites."""

@@ -97,7 +97,7 @@ def economy_of(price: Price, long: bool = False) -> Economy:
         forgotten=caching.forgotten,
         preserved_thinking=price.preserved_thinking,
         keeps_thinking=price.keeps_thinking,
-        tiers=tuple(start for start, _ in price.tiers[1:]),
+        tiers=tuple((start, tier.fresh / fresh) for start, tier in price.tiers[1:]),
         window=price.window,
     )
 
@@ -140,7 +140,7 @@ class Prices:
 
 def _assumed(price: Price, name: str) -> Price:
     """Use the price of another model for an unknown one, with the cache rules for its own name."""
-    return replace(price, assumed=True, caching=unsure(caching_of(price.provider, name or price.model)))
+    return replace(price, assumed=True, caching=unsure(caching_of(price.provider, name or price.model), name))
 
 
 def _default(format: str, day: int | None) -> Price:

@@ -129,6 +129,11 @@ def _note(moment: Moment, *rest: Any) -> Note:
     return note if note.kept is None else note._replace(kept=Kept(*note.kept))
 
 
+def _moment_values(moment: Moment) -> Moment | tuple[Any, ...]:
+    """Return the values for a row. The last one is written only if it is set: other rows stay as they were."""
+    return moment if moment.new_settings else moment[:-1]
+
+
 class Journal:
     """Entries of all branches of a conversation, and the positions of one history."""
 
@@ -254,7 +259,7 @@ class Journal:
     def dump(self) -> bytes:
         """Return all entries as one state, for `load`."""
         kept = list(self.notes.items())[-MAX_NOTES:]
-        rows = [[*position, note.moment, *note.values] for position, note in kept]
+        rows = [[*position, _moment_values(note.moment), *note.values] for position, note in kept]
         state: dict[str, Any] = {"version": STATE_VERSION, "sent": SENT_EDITION, "notes": rows}
         if foreign := [[*position, self._foreign[position]] for position, _ in kept if position in self._foreign]:
             state["foreign"] = foreign
@@ -284,7 +289,8 @@ class Journal:
 
     def row(self, position: Position, note: Note) -> bytes:
         """Return an entry as a row of the store."""
-        values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note.values]
+        edition = self._foreign.get(position, SENT_EDITION)
+        values = [STATE_VERSION, edition, *position, _moment_values(note.moment), *note.values]
         return json.dumps(values, separators=(",", ":")).encode()
 
     def saved(self, notes: Mapping[Position, Note]) -> None:

@@ -85,6 +85,8 @@ class Session:
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
+        self._settings: tuple[Position | None, str] = (None, "")
+        """Position of the last request, and its settings that the provider's cache depends on."""
         self._key = ""
         """Name of the conversation, for breakpoint records and for providers with a cache key."""
         self.sees_responses = True
@@ -319,7 +321,7 @@ class Session:
                 sent = len(seen) or previous_length(len(new.messages), lambda index: new.messages[index].role)
                 went = SentOtherwise(max(length, sent), refused=False)
             if self.remembers:
-                self._note_moment(moment, at)
+                self._note_moment(moment, at, dialect.cache_settings(scanned.head))
             if not self.sees_responses and dialect.manages_context(scanned.head):
                 self._note_unseen(len(seen), new)
             if went is not None:
@@ -443,18 +445,22 @@ class Session:
             thinking_dropped=max(went.thinking_dropped, here.thinking_dropped),
         )
 
-    def _note_moment(self, moment: Moment, at: float | None) -> None:
+    def _note_moment(self, moment: Moment, at: float | None, settings: str) -> None:
         """Record the context of a request, unless it was sent before.
 
-        A new model or new tools make the cache miss. That is not a reason for a revision: the earlier model or tools
-        may be used again, and then hit the cache.
+        With new `settings` the cache misses. The client may return to the earlier settings and hit their cache, so a
+        revision with new settings has to be affordable (`SavingsBalance`). New tools are no reason for a revision.
         """
         journal = self._journal
         if journal.here is None:
-            before = journal.before
+            length, before = journal.last or (0, None)
             if before is not None:
+                sent, known = self._settings
+                is_new = settings != known and sent == journal.positions[length - 1]
+                moment = moment._replace(new_settings=bool(is_new and settings and known))
                 if at is not None and before.at is not None:
                     idle = max(0.0, at - before.at)
                     moment = moment._replace(idle=idle, context=before.context, cached=before.cached)
                 moment = moment._replace(refused=before.stopped)
             journal.note(moment=moment, stopped=before is not None and before.stopped)
+        self._settings = (journal.position, settings)

@@ -98,6 +98,13 @@ class Anthropic(WireFormat):
             value = value.get(key) if isinstance(value, Mapping) else None
         return bool(value == "drop_block")
 
+    def cache_settings(self, head: Mapping[str, Any]) -> str:
+        """Return model, thinking and effort: each model has its own cache, and a change of the others loses cached
+        messages (documented for thinking; for effort, 8 of 8 recorded changes)."""
+        config = head.get("output_config")
+        effort = config.get("effort") if isinstance(config, dict) else None
+        return repr((head.get("model"), head.get("thinking"), effort))
+
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         """Return True if the first system block is Claude Code's billing line and has a checksum (`cch`) in it."""
         if isinstance(head, Head) and CHECKSUM_FIELD.encode() not in head.raw("system"):

@@ -42,6 +42,9 @@ class WireFormat:
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def cache_settings(self, head: Mapping[str, Any]) -> str:
+        return ""
+
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         return False
 

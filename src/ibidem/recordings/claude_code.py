@@ -139,7 +139,8 @@ class _Thread:
             if self.history and model != SYNTHETIC:
                 requests = self.segments[-1].requests
                 self._requests[key] = len(requests)
-                requests.append(RecordedRequest(len(self.history), model, self._latest, at, usage, key))
+                effort = str(row.get("effort") or "")
+                requests.append(RecordedRequest(len(self.history), model, self._latest, at, usage, key, effort=effort))
         elif key in self._requests:  # usage is repeated on every line and complete on the last
             requests = self.segments[-1].requests
             known = requests[self._requests[key]]

@@ -40,6 +40,8 @@ class RecordedRequest:
     """Usage of a rewritten request. It shows the cost, but not the size of this history."""
     otherwise: float | None = None
     """Baseline: input cost in dollars without Ibidem, if Ibidem's proxy recorded it."""
+    effort: str = ""
+    """Effort setting; empty if the log does not have it."""
 
 
 @dataclass(slots=True)

@@ -85,9 +85,16 @@ class Step:
         read = could
         if kept < self.shared and after_break != "free":
             read = min(could, position_of(self, view, kept if after_break == "hit" else 0))
-        dear = self.write if by_rule else self.dear
-        cost = read * self.rates.read + (size - read) * dear
-        return Charge(cost, size, read, (could - read) * (dear - self.rates.read), kept < self.shared)
+        factor = self.tier_factor(size)
+        cheap, dear = factor * self.rates.read, factor * (self.write if by_rule else self.dear)
+        cost = read * cheap + (size - read) * dear
+        return Charge(cost, size, read, (could - read) * (dear - cheap), kept < self.shared)
+
+    def tier_factor(self, size: float) -> float:
+        """Return how many times as much a token costs in a request of this size as in the recorded one."""
+        if len(self.price.tiers) == 1 or not self.rates.fresh:
+            return 1.0
+        return self.price.rates(size).fresh / self.rates.fresh
 
 
 @dataclass(slots=True)

@@ -211,8 +211,9 @@ class Keeping:
         last = self._replay.steps[number - 1] if number else None
         kept = step.kept(view, self._last_view)
         size = max(0.0, step.size - step.scale * view.before(step.sent.length))
+        factor = step.tier_factor(size)
         if self._caching == "none" and step.price.caching.marks:
-            charge = Charge(size * step.rates.fresh, size, 0.0, 0.0)
+            charge = Charge(factor * size * step.rates.fresh, size, 0.0, 0.0)
         elif not step.price.caching.marks:
             charge = step.charge(view, kept, self._after_break, self._ruled, step.found)
         else:
@@ -227,8 +228,9 @@ class Keeping:
     def _marked(self, number: int, step: Step, last: Step | None, view: SentView, kept: int, size: float) -> Charge:
         could = min(size, self._could(number, step, last, view))
         loose = self._loose(step, size)
+        factor = step.tier_factor(size)
         if loose == 1.0 and not could:
-            return Charge(size * step.rates.fresh, size, 0.0, 0.0)
+            return Charge(factor * size * step.rates.fresh, size, 0.0, 0.0)
         read = could
         if kept < step.shared and self._after_break != "free":
             read = min(could, position_of(step, view, kept if self._after_break == "hit" else 0))
@@ -239,7 +241,8 @@ class Keeping:
         def cost(found: float) -> float:
             written_1h = max(0.0, hour - found)
             dear = written_1h * step.rates.write_1h + (size - found - written_1h) * step.rates.write
-            return found * step.rates.read + loose * (size - found) * step.rates.fresh + (1 - loose) * dear
+            plain = found * step.rates.read + loose * (size - found) * step.rates.fresh
+            return factor * (plain + (1 - loose) * dear)
 
         return Charge(cost(read), size, read, cost(read) - cost(could))
 

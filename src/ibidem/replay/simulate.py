@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from .. import formats, rules
@@ -248,7 +249,8 @@ class Simulation:
                 moment = self._told.moment(number, self.views, progress.fold.spent)
                 if sent.length not in moments:
                     told = (self._context(last), self._cached(self._told, number - 1)) if last else (None, None)
-                    moment = moment._replace(idle=idle, context=told[0], cached=told[1])
+                    lost = last is not None and _has_new_settings(recording, last, sent)
+                    moment = moment._replace(idle=idle, context=told[0], cached=told[1], new_settings=lost)
                     if self._elsewhere is not None and last:
                         moment = WorldsMoment.of(moment, self._cached(self._elsewhere, number - 1))
                     moments[sent.length] = moment
@@ -287,10 +289,16 @@ class Simulation:
         """Compute the edits of a request. Plans of third-party strategies are checked; ours, which have an inventory,
         are covered by tests of the invariants."""
         try:
-            arrived = progress.take(conv.messages[progress.length : sent.length], moments)
+            start = progress.length
+            arrived = progress.take(conv.messages[start : sent.length], moments)
             if progress.fold.inventory is not None:
-                anew, self._failed = progress.revised or self._failed, False
-                return Turn(progress.plan.edits) if anew else Turn(arrived, more=True)
+                changes = progress.changes if progress.revised else {}
+                is_behind = changes is not None and all(message >= start for message in changes)
+                anew, self._failed = not is_behind or self._failed, False
+                if anew or changes is None:
+                    return Turn(progress.plan.edits)
+                edits = [edit for edit in arrived if edit.message not in changes]
+                return Turn([*edits, *chain.from_iterable(changes.values())], more=True)
             request = replace(conv, messages=conv.messages[: sent.length])
             return Turn(pipeline.planned_for(request, self._strategies[0], progress.plan, sent.model or None).edits)
         except Exception as error:
@@ -392,3 +400,12 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     for edit in edits:
         found.setdefault(edit.message, []).append(edit)
     return dict(sorted(found.items()))
+
+
+def _has_new_settings(recording: Recording, last: RecordedRequest, sent: RecordedRequest) -> bool:
+    """Whether a request has another model or effort than the one before, so that its cache is empty."""
+    settings = formats.named(recording.format).cache_settings({"model": "known"})  # only some formats have any
+    changed = (sent.model != last.model and sent.model and last.model) or (
+        sent.effort != last.effort and sent.effort and last.effort
+    )
+    return bool(settings and changed)

@@ -51,9 +51,9 @@ class TwoBanks(Bank):
         self._other.reported(theirs, ours, elsewhere)
         self._other.keep(moment)
 
-    def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
-        here = super().reason(standing, offer, moment)
-        self._reason = self._other.reason(standing, offer, moment)
+    def reason(self, standing: float, offer: Offer, moment: Moment, new: float = 0.0) -> Reason | None:
+        here = super().reason(standing, offer, moment, new)
+        self._reason = self._other.reason(standing, offer, moment, new)
         self.agree = self.agree and (here is None) == (self._reason is None)
         return here
 
@@ -61,6 +61,6 @@ class TwoBanks(Bank):
         self._other.pay(standing, offer, self._reason or reason, new)
         return super().pay(standing, offer, reason, new)
 
-    def settle(self, before: float, new: float, cold: bool) -> None:
-        super().settle(before, new, cold)
-        self._other.settle(before, new, cold)
+    def settle(self, before: float, new: float, cold: bool, standing: float = 0.0) -> None:
+        super().settle(before, new, cold, standing)
+        self._other.settle(before, new, cold, standing)

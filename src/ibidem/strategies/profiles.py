@@ -34,7 +34,7 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
     "devboy": (Devboy(),),
     "balanced": (Evict(working_set=(NEVER, 25), pending=(0, 0), arguments=None),),
     "recoverable": (Evict(),),
-    "aggressive": (Evict(working_set=(12, 4), pending=(20, 10), edit_arguments=(60, 30)),),
+    "aggressive": (Evict(working_set=(12, 4), pending=(20, 10), edit_arguments=(60, 30), credit=0.05),),
 }
 
 

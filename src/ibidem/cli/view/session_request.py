@@ -20,6 +20,7 @@ from .summary import BeforeAfter
 
 REASON_WORDS: dict[Reason, str] = {
     "cold cache": "the provider's cache had expired, so there was no extra cost",
+    "new settings": "the model or its effort changed, so the provider's cache was empty anyway",
     "it pays": "the savings exceed the cost",
     "price tier": "the request was close to a size above which all tokens cost more",
     "window": "the request was close to the size of the context window",

@@ -336,7 +336,7 @@ class Records:
         scale = account.scale
         before = scale * account.before(known)
         removed = Removed(before, scale * account.all - before)
-        revised = outcome.revision not in ("", "cold cache")
+        revised = outcome.revision not in ("", "cold cache", "new settings")
         if outcome.measured:
             return rewritten(usage, removed, outcome.rewritten, price.caching.minimum)
         if self._settings.observe:

@@ -65,6 +65,8 @@ class Inventory:
         """Calls by id."""
         self._rewrites: dict[str, Entry] = {}
         """Arguments that become stale if their call succeeds, or when its file changes again, by call id."""
+        self.replaced: list[Entry] = []
+        """Texts replaced by edits, in calls that no request has sent yet."""
         self._written: dict[str, Entry] = {}
         """Arguments with the last written content, by path."""
         self._calls = self._messages = 0
@@ -230,6 +232,8 @@ class Inventory:
         entry = self._rewrites.pop(call, None)
         if entry is not None and "replaced" in entry.may:
             self._propose(entry, Candidate("stale_arguments", "replaced", reason="what an edit replaced"))
+            if entry.turn == self.turn:
+                self.replaced.append(entry)
         elif entry is not None:
             self._written[touched[0].path] = entry
 

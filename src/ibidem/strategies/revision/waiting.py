@@ -254,6 +254,11 @@ class Waiting:
             self._settle(hopeful, going)
         return sorted([*going.values(), *self._going_thoughts(bool(going))], key=lambda entry: entry.message)
 
+    def goes_alone(self, entry: Entry) -> bool:
+        """Return True if a text may go while everything else stays."""
+        waits = id(entry) in self.texts and entry.message > self.floor and self._credit >= 0
+        return waits and self._goes(entry, {id(entry): entry})
+
     def _going_thoughts(self, with_texts: bool) -> Iterable[Entry]:
         """Return all queued thinking, or an empty list. Signed thinking must not stay after a text that changes."""
         few = self._thinking < MIN_FREED_TOKENS
