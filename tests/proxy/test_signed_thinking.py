@@ -255,7 +255,7 @@ class StaleStore(MemoryStore):
 
 
 def test_notes_that_come_late_are_read_before_thinking_is_dropped() -> None:
-    """A replica notes how it sent a request after the response. Another replica may get the next request before that."""
+    """A replica saves its notes after the response. Another replica may get the next request before that."""
     store = MemoryStore()
     late = StaleStore(store)
     with ExitStack() as stack:
