@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +16,9 @@ from ibidem.adapters.httpx import Transport
 from ibidem.live.fallback import BINDING_BETA
 from ibidem.proxy.compacting import COMPACT_PATH, REJECTED_HEADER
 from ibidem.store import MemoryStore
+from ibidem.store.store import NO_NOTES, Notes, NotesPlace
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
-from tests.support.proxied import Clock, Talk, talk
+from tests.support.proxied import Clock, Talk, talk, waited_for
 from tests.support.signed import Agent, history, thinks
 
 CLEARING = {"edits": [{"type": "clear_tool_uses_20250919"}]}
@@ -184,6 +187,85 @@ def test_at_most_four_bodies_are_sent_and_the_client_gets_the_first_rejection() 
         assert 2 < len(rejected) <= 4
         assert len(set(rejected)) == len(rejected)
         assert thinking_blocks(rejected[-1]) == 0
+
+
+class TwoReplicas:
+    """An agent whose requests go to two proxies on one store in turn. Both are paused after some rewritten requests."""
+
+    def __init__(self, stack: ExitStack, script: Callable[[Seen], Answer], *stores: MemoryStore) -> None:
+        self.agent = LongAgent()
+        self.proxies = [stack.enter_context(talk(script, profile="lossless", store=store)) for store in stores]
+        assert self.ask(8) == [200] * 8
+        assert any(b"[ibidem " in seen.body for each in self.proxies for seen in each.upstream.seen)
+        for each in self.proxies:
+            assert each.ask("POST", "/ibidem/api/off", b'{"all": true}')[0] == 200
+        assert self.ask(4) == [200] * 4
+
+    def ask(self, requests: int) -> list[int]:
+        return [self._ask(self.proxies[number % 2]) for number in range(requests)]
+
+    def _ask(self, proxy: Talk) -> int:
+        status = self.agent.ask(proxy)
+        waited_for(lambda: not proxy.service._background)
+        return status
+
+    @property
+    def sent(self) -> int:
+        return sum(len(each.upstream.seen) for each in self.proxies)
+
+    @property
+    def without_thinking(self) -> int:
+        return sum(each.state["totals"]["without_thinking"] for each in self.proxies)
+
+
+def test_paused_conversation_continues_without_the_thinking_that_another_replica_dropped() -> None:
+    signing, store, rejects = Signing(thinks), MemoryStore(), False
+
+    def script(seen: Seen) -> Answer:
+        if rejects and thinking_blocks(seen.body):
+            return Fails(400, message="thinking blocks do not fit")
+        return signing(seen)
+
+    with ExitStack() as stack:
+        found = TwoReplicas(stack, script, store, store)
+        rejects = True
+        assert found.ask(1) == [200]
+        rejects = False
+        found.proxies.reverse()
+        sent = found.sent
+        assert found.ask(8) == [200] * 8
+        assert (found.without_thinking, found.sent - sent) == (1, 8)
+
+
+class StaleStore(MemoryStore):
+    """Another connection to a store. A read may miss what was written last."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self._shared, self.misses = store, 0
+
+    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+        if self.misses:
+            self.misses -= 1
+            return Notes([], since)
+        return self._shared.notes(session, since)
+
+    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+        return self._shared.note(session, rows, since)
+
+
+def test_notes_that_come_late_are_read_before_thinking_is_dropped() -> None:
+    """A replica saves its notes after the response. Another replica may get the next request before that."""
+    store = MemoryStore()
+    late = StaleStore(store)
+    with ExitStack() as stack:
+        found = TwoReplicas(stack, Signing(thinks), store, late)
+        assert found.ask(1) == [200]
+        late.misses, sent = 1, found.sent
+        found.proxies.reverse()
+        assert found.ask(5) == [200] * 5
+        assert late.misses == 0
+        assert (found.without_thinking, found.sent - sent) == (0, 6), "one request was rejected once"
 
 
 # ── clients that send requests themselves ───────────────────────────────────────────────────────────────────────────

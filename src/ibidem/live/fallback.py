@@ -341,6 +341,9 @@ def next_body(
     if len(tried) < MAX_BODIES - names_thinking:
         if (late := job.late_plan()) is not None and is_new(job, late, tried):
             return late
+        conversation = failed.conversation or job.conversation
+        if names_thinking and conversation is not None:
+            conversations.reread(conversation)
         found = _tried_way(_as_sent, conversations, job, failed)
         if found is not None and is_new(job, found, tried):
             return found

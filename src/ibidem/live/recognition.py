@@ -401,6 +401,14 @@ class Conversations:
         if notebook is not None and found.conversation.went_elsewhere(found.scanned):
             self._read_quickly(notebook)
 
+    def reread(self, conversation: LiveConversation) -> None:
+        """Read the notes of a conversation again, if that is soon done: another replica may have added some."""
+        if conversation.notebook is not None and conversation.lock.acquire(timeout=QUICK_SECONDS):
+            try:
+                self._read_quickly(conversation.notebook)
+            finally:
+                conversation.lock.release()
+
     def until(self, seconds: float) -> AbstractContextManager[None]:
         """Set the deadline for calls of the store."""
         return self._store.until(seconds)
@@ -475,13 +483,15 @@ class Conversations:
         return self._manners.of(conversation.key).revises
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
-        """Reconstruct how a request is sent with its messages from `since` on unchanged. No side effects, no lock."""
+        """Reconstruct how a request is sent with its messages from `since` on unchanged. Takes no lock."""
         model, store = conversation.session.model, OnlyStored(self._store, QUICK_SECONDS)
         strategies = self._manners.of(conversation.key).strategies
         session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)
         if conversation.notebook is not None:
             conversation.notebook.tell(session)
         session.sent_otherwise(body, since)
+        # A paused conversation is not rewritten, so this is where it learns what another replica had to drop.
+        conversation.thinking_dropped = max(conversation.thinking_dropped, session.thinking_dropped)
         return session.sent_prefix
 
     @property
