@@ -314,6 +314,30 @@ def test_both_spellings_of_no_proxy_keep_their_own_entries(tmp_path: Path) -> No
 # --- clients that need more ---------------------------------------------------------------------
 
 
+def claude_settings(folder: Path, **variables: str) -> Path:
+    path = folder / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"env": variables}))
+    return path
+
+
+def test_a_proxy_in_the_settings_of_claude_code_does_not_get_its_requests(tmp_path: Path) -> None:
+    claude_settings(tmp_path, HTTPS_PROXY="http://proxy", NO_PROXY="a.example")
+    found = changed("claude", {"NO_PROXY": "b.example"}, tmp_path)
+    assert found["no_proxy"] == found["NO_PROXY"] == "a.example,127.0.0.1,localhost"
+    assert "NO_PROXY" not in changed("agent", {}, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["settings", "variable"])
+def test_claude_code_is_left_alone_if_its_settings_exclude_loopback_from_no_proxy(tmp_path: Path, place: str) -> None:
+    """Its settings are stronger than variables, so the proxy would see the key in clear."""
+    proxy, hosts = {"HTTPS_PROXY": "http://proxy"}, {"NO_PROXY": "a.example", "no_proxy": "a.example"}
+    settings = claude_settings(tmp_path, **hosts, **(proxy if place == "settings" else {}))
+    setup = prepare("claude", {} if place == "settings" else proxy, tmp_path)
+    assert setup.variables == {}
+    assert f"Add 127.0.0.1 to NO_PROXY in {settings}." in setup.notices[0]
+
+
 def arguments(command: str, environment: dict[str, str], folder: Path, named: tuple[str, ...] = ()) -> list[str]:
     return start(command, environment, folder, named)[0]
 
