@@ -314,6 +314,53 @@ def test_both_spellings_of_no_proxy_keep_their_own_entries(tmp_path: Path) -> No
 # --- clients that need more ---------------------------------------------------------------------
 
 
+def claude_settings(folder: Path, **variables: str) -> Path:
+    path = folder / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"env": variables}))
+    return path
+
+
+def test_a_proxy_in_the_settings_of_claude_code_does_not_get_its_requests(tmp_path: Path) -> None:
+    claude_settings(tmp_path, HTTPS_PROXY="http://proxy", NO_PROXY="a.example")
+    found = changed("claude", {"NO_PROXY": "b.example"}, tmp_path)
+    assert found["no_proxy"] == found["NO_PROXY"] == "a.example,127.0.0.1,localhost"
+    assert "NO_PROXY" not in changed("agent", {}, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["settings", "variable"])
+def test_claude_code_is_left_alone_if_its_settings_exclude_loopback_from_no_proxy(tmp_path: Path, place: str) -> None:
+    """Its settings are stronger than variables, so the proxy would see the key in clear."""
+    proxy, hosts = {"HTTPS_PROXY": "http://proxy"}, {"NO_PROXY": "a.example", "no_proxy": "a.example"}
+    settings = claude_settings(tmp_path, **hosts, **(proxy if place == "settings" else {}))
+    setup = prepare("claude", {} if place == "settings" else proxy, tmp_path)
+    assert setup.variables == {}
+    assert f"Add 127.0.0.1 to NO_PROXY in {settings}." in setup.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "text"),
+    [
+        ("gemini", ".env", 'HTTPS_PROXY=http://proxy\nNO_PROXY="a.example"\n'),
+        ("gemini", ".gemini/.env", "export https_proxy=http://proxy\nexport no_proxy=a.example\n"),
+        ("qwen", ".qwen/.env", "HTTPS_PROXY=http://proxy\nNO_PROXY=a.example # mine\n"),
+        ("qwen", ".qwen/settings.json", '{"proxy": "http://proxy", "env": {"NO_PROXY": "a.example"}}'),
+    ],
+)
+def test_a_proxy_in_a_file_of_gemini_cli_or_qwen_code_is_bypassed(
+    tmp_path: Path, program: str, name: str, text: str
+) -> None:
+    (tmp_path / f".{program}").mkdir()
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    if program == "gemini":
+        (tmp_path / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    own = {"OPENAI_BASE_URL": "https://gw/v1"} if program == "qwen" else {}
+    assert "NO_PROXY" not in changed(program, own, tmp_path)
+    (tmp_path / name).write_text(text)
+    found = changed(program, own, tmp_path)
+    assert found["NO_PROXY"] == found["no_proxy"] == "a.example,127.0.0.1,localhost"
+
+
 def arguments(command: str, environment: dict[str, str], folder: Path, named: tuple[str, ...] = ()) -> list[str]:
     return start(command, environment, folder, named)[0]
 

@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from .setup import ClientContext, ClientSetup, read_settings, split_base_url
+from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 GEMINI, GOOGLE_VERTEX = "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"
 _LOGIN_TYPE = re.compile(rb'"selectedType"\s*:\s*"([\w-]{1,40})"')
+_PROXY = re.compile(rb"\b(?:https?_|all_)?proxy\b", re.IGNORECASE)
+_NO_PROXY = re.compile(rb"""\bno_proxy["']?\s*[=:]\s*["']?([\w.,:/* -]*)""", re.IGNORECASE)
 
 
 def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
@@ -17,6 +19,7 @@ def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
     Without a selected type, Gemini CLI treats a base URL as a login type and ends with "Invalid auth method".
     """
+    setup = _with_bypass(setup, context, ".gemini")
     environment = context.environment
     homes = (Path(environment.get("GEMINI_CLI_HOME") or context.home), context.folder)
     texts = (read_settings(home / ".gemini" / "settings.json") for home in homes)
@@ -38,9 +41,25 @@ def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     Without one, it sends OPENAI_API_KEY to DashScope, with cache breakpoints that it uses only there.
     """
     if context.environment.get("OPENAI_BASE_URL") or "openai" in context.named:
-        return setup
+        return _with_bypass(setup, context, ".qwen")
     why = "OPENAI_BASE_URL is not set, and its default host is served only directly"
     return setup.ignoring({"openai"}).noting(_directly("Qwen Code", why))
+
+
+def _with_bypass(setup: ClientSetup, context: ClientContext, name: str) -> ClientSetup:
+    """Set NO_PROXY if a `.env` or settings file of Gemini CLI or Qwen Code, in its folder `name`, mentions a proxy.
+
+    Both send requests to loopback through that proxy too. A variable of the process is stronger than these files.
+    """
+    folders = (context.folder, *context.folder.parents, context.home)
+    paths = [folder / each for folder in folders for each in (".env", f"{name}/.env", f"{name}/settings.json")]
+    texts = [text for path in dict.fromkeys(paths) if _PROXY.search(text := read_settings(path))]
+    if not texts:
+        return setup
+    hosts = [match.decode() for text in texts for match in _NO_PROXY.findall(text)]
+    before = context.environment.get("NO_PROXY") or context.environment.get("no_proxy") or ",".join(hosts)
+    proxied = {"HTTPS_PROXY": "set in a file", "NO_PROXY": before}
+    return setup.having(variables=bypass_other_proxies(proxied))
 
 
 def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:

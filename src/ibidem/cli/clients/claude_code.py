@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .setup import ClientContext, ClientSetup, read_settings, split_base_url
+from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 MANAGED_SETTINGS = {
     "linux": "/etc/claude-code/managed-settings.json",
@@ -147,7 +147,23 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
                 setup = setup.noting(f"There are no savings: {what}. Remove it there, and pass it with --upstream.")
     if context.is_on("CLAUDE_CODE_USE_VERTEX"):
         setup = setup.noting(VERTEX_CHECKSUM)
-    return _without_contradiction(setup, context)
+    return _without_contradiction(_with_bypass(setup, context), context)
+
+
+def _with_bypass(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Set NO_PROXY if only a settings file names a proxy. Route nothing if settings files exclude loopback from it."""
+    bypass, origins = bypass_other_proxies(context.environment), dict[str, Path]()
+    for path, variables in settings_variables(context):
+        origins |= dict.fromkeys(variables.keys() & bypass.keys(), path)
+    # Claude Code connects directly to a host that either spelling names.
+    if bypass and all(name in origins and not _names_loopback(context.environment[name]) for name in bypass):
+        line = "Claude Code connects directly, so nothing will be saved: your proxy would see the API key. Add "
+        return ClientSetup(notices=(*setup.notices, f"{line}127.0.0.1 to NO_PROXY in {origins['NO_PROXY']}."))
+    return setup.having(variables=bypass)
+
+
+def _names_loopback(hosts: str) -> bool:
+    return not {"127.0.0.1", "*"}.isdisjoint(hosts.replace(",", " ").split())
 
 
 def _without_contradiction(setup: ClientSetup, context: ClientContext) -> ClientSetup:
