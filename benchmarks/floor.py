@@ -66,7 +66,7 @@ def in_turns(works: dict[str, Work], rounds: int) -> dict[str, float]:
 def floor(body: bytes, format: str = "anthropic") -> dict[str, Work]:
     """The steps of the floor, some in two ways, of which the faster counts."""
     value = orjson.loads(body)
-    conv = formats.parse(value, formats.named(format))
+    conv = formats.parse_request(value, formats.format_named(format))
     results = [
         segment.text.encode("utf-8", "surrogatepass")
         for message in conv.messages
@@ -114,7 +114,7 @@ def recorded(root: Path) -> Iterator[Cold]:
     found: dict[str, list[tuple[str, bytes]]] = {}
     for session in sessions(root):
         if session.cuts:
-            key = formats.named(session.format).history_key
+            key = formats.format_named(session.format).history_key
             body = orjson.dumps({key: session.history[: session.cuts[-1]]})
             found.setdefault(session.folder, []).append((session.format, body))
     for agent, bodies in found.items():

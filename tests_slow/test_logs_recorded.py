@@ -67,7 +67,7 @@ def test_the_log_and_the_recording_tell_the_same_requests(
     files = sorted(folder.glob("*.jsonl.gz"))
     exact, found = [], []
     for path in files:
-        exact += [(row["at"], bodies) for row, bodies in recorded.bodies(read_log(str(path), path.read_bytes()))]
+        exact += [(row["at"], bodies) for row, bodies in recorded.read_bodies(read_log(str(path), path.read_bytes()))]
         for session in recordings.read(str(path), path.read_bytes()):
             assert (session.agent, bool(session.id), session.skipped) == ("claude-code", True, [])
             found += [(about.answered or 0.0, body) for body, about in session.requests()]

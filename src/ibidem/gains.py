@@ -83,7 +83,7 @@ TRIAL_COLUMNS = (
 TRIAL_SCHEMA = f"CREATE TABLE IF NOT EXISTS trial ({', '.join(map(' '.join, TRIAL_COLUMNS))})"
 
 
-class TrialUnit(NamedTuple):
+class AssignedConversation(NamedTuple):
     """One client session, or one conversation without a session name, in an experiment, with the sum of its
     requests."""
 
@@ -111,16 +111,16 @@ class TrialUnit(NamedTuple):
     could_save: float
 
 
-_ANSWERED = "status BETWEEN 200 AND 299"
+_HAS_RESPONSE = "status BETWEEN 200 AND 299"
 _UNITS = (
-    f"SELECT unit, min(at), arm, share, profile, max(outcome = 'off'), sum({_ANSWERED}), "
-    f"sum({_ANSWERED} AND paid IS NOT NULL), sum(turns), sum(rereads), sum(edits), sum(failed_edits), "
+    f"SELECT unit, min(at), arm, share, profile, max(outcome = 'off'), sum({_HAS_RESPONSE}), "
+    f"sum({_HAS_RESPONSE} AND paid IS NOT NULL), sum(turns), sum(rereads), sum(edits), sum(failed_edits), "
     "sum(input), sum(output), total(paid), total(saved), total(could_save) FROM trial {} GROUP BY unit ORDER BY 2"
 )
 """With `min`, the other columns are from the row with the minimum. SQLite guarantees that."""
 
 
-class Sum(NamedTuple):
+class UsageTotals(NamedTuple):
     """Totals of some requests. Dollars are for input, at list prices; `written` includes `written_1h`."""
 
     requests: int = 0
@@ -159,9 +159,9 @@ class Sum(NamedTuple):
     plan_removed: int = 0
 
     @property
-    def plan(self) -> Sum:
+    def plan_totals(self) -> UsageTotals:
         """The part that a subscription covers, if known."""
-        return Sum(
+        return UsageTotals(
             requests=self.plan_requests,
             conversations=self.plan_conversations,
             paid=self.plan_paid,
@@ -172,40 +172,40 @@ class Sum(NamedTuple):
         )
 
     @property
-    def by_use(self) -> Sum:
+    def pay_per_use_totals(self) -> UsageTotals:
         """The part that is billed per use."""
-        return Sum(*[every - part for every, part in zip(self, self.plan, strict=True)])._replace(  # type: ignore[arg-type]
+        return UsageTotals(*[every - part for every, part in zip(self, self.plan_totals, strict=True)])._replace(  # type: ignore[arg-type]
             **dict.fromkeys(PLAN_FIELDS, 0)
         )
 
     @property
     def removed_share(self) -> float:
         """Fraction of the input tokens that was removed."""
-        return self.removed / (self.input + self.removed) if self.removed else 0.0
+        return self.removed / (self.input_tokens + self.removed) if self.removed else 0.0
 
     @property
-    def saved(self) -> float:
+    def saved_dollars(self) -> float:
         """Dollars saved on input."""
         return self.would_have_paid - self.paid
 
     @property
-    def share(self) -> float:
+    def saved_share(self) -> float:
         """Fraction of the cost without Ibidem that was saved."""
-        return self.saved / self.would_have_paid if self.would_have_paid else 0.0
+        return self.saved_dollars / self.would_have_paid if self.would_have_paid else 0.0
 
     @property
-    def input(self) -> int:
+    def input_tokens(self) -> int:
         """Input tokens, cached or not."""
         return self.fresh + self.read + self.written
 
     def __bool__(self) -> bool:
         return self.requests > 0
 
-    def plus(self, other: Sum) -> Sum:
-        return Sum(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])  # type: ignore[arg-type]
+    def add(self, other: UsageTotals) -> UsageTotals:
+        return UsageTotals(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])  # type: ignore[arg-type]
 
 
-PLAN_FIELDS = tuple(name for name in Sum._fields if name.startswith("plan_"))
+PLAN_FIELDS = tuple(name for name in UsageTotals._fields if name.startswith("plan_"))
 _WITHOUT = "CASE WHEN observed THEN paid ELSE would_have_paid END"
 _EXPRESSIONS = {
     "requests": "count(*)",
@@ -230,9 +230,9 @@ _EXPRESSIONS = {
     "could_save": "total(CASE WHEN observed THEN paid - would_have_paid END)",
 }
 """SQL for each field of `UsageTotals` that is not the plain sum of its column in `exchanges`."""
-SUMMED = ", ".join(
+TOTALS_SQL = ", ".join(
     _EXPRESSIONS.get(name) or (f"total({name})" if name == "output_paid" else f"coalesce(sum({name}), 0)")
-    for name in Sum._fields
+    for name in UsageTotals._fields
 )
 """SQL for the `UsageTotals` of rows in `exchanges`."""
 
@@ -240,7 +240,7 @@ SCHEMA = (
     f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, EXCHANGE_COLUMNS))})",
     "CREATE INDEX exchanges_by_time ON exchanges (at)",
     "CREATE INDEX exchanges_by_session ON exchanges (session) WHERE session <> ''",
-    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL DEFAULT 0' for name in Sum._fields)})",
+    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL DEFAULT 0' for name in UsageTotals._fields)})",
 )
 LATER_FIELDS = ("removed", *PLAN_FIELDS)
 """Columns of `days` that files of earlier builds lack."""
@@ -250,16 +250,16 @@ Name = Literal["model", "project", "client"]
 EARLIER = "(added up, more than 400 days ago)"
 
 
-class GainsError(IbidemError):
+class UsageDatabaseError(IbidemError):
     """The database cannot be used. One line says which file, why, and what to do."""
 
 
-def path() -> Path:
+def database_path() -> Path:
     """Return the path of the database, which may not exist. Raises IbidemError without a home folder."""
     return data_folder() / GAINS_FILE
 
 
-def name_kept(text: str) -> str:
+def stored_name(text: str) -> str:
     """Return a client's name as stored: one printable line of limited length."""
     return one_line(text[:MAX_NAME])
 
@@ -278,61 +278,65 @@ REASONS = {
 }
 
 
-def in_words(file: Path, error: sqlite3.Error | OSError) -> GainsError:
+def describe_error(file: Path, error: sqlite3.Error | OSError) -> UsageDatabaseError:
     """Return an error of SQLite or the system as one line with advice."""
     where = one_line(str(file))
     if isinstance(error, OSError):
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            return GainsError(f"{where}: too many files are open: close clients, or raise the limit (ulimit -n)")
-        return GainsError(f"{where}: {error.strerror or type(error).__name__}: check its mode, and that of its folder")
+            return UsageDatabaseError(
+                f"{where}: too many files are open: close clients, or raise the limit (ulimit -n)"
+            )
+        return UsageDatabaseError(
+            f"{where}: {error.strerror or type(error).__name__}: check its mode, and that of its folder"
+        )
     code = getattr(error, "sqlite_errorcode", None)
-    known = REASONS.get((code or 0) & 0xFF)
-    if known is None and isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-        known = _DAMAGED
-    return GainsError(f"{where}: {known or f'{one_line(str(error))}: `ibidem gain --forget` removes it'}")
+    reason = REASONS.get((code or 0) & 0xFF)
+    if reason is None and isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        reason = _DAMAGED
+    return UsageDatabaseError(f"{where}: {reason or f'{one_line(str(error))}: `ibidem gain --forget` removes it'}")
 
 
 def version_of(connection: sqlite3.Connection, file: Path) -> int:
     """Return the version of the tables; 0 for an empty file. Raises UsageDatabaseError if this version cannot read
     it."""
-    outside = not connection.in_transaction
-    if outside:
+    starts_transaction = not connection.in_transaction
+    if starts_transaction:
         connection.execute("BEGIN")  # a consistent view: another process may be creating the tables
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if outside:
+    if starts_transaction:
         connection.execute("COMMIT")
     if not (application or version or tables):
         return 0
     where = one_line(str(file))
     if application != GAINS_ID:
-        raise GainsError(f"{where}: this is a database of another program: move it away")
+        raise UsageDatabaseError(f"{where}: this is a database of another program: move it away")
     if version > GAINS_VERSION:
-        known = f"a newer ibidem wrote this (version {version}, this one knows {GAINS_VERSION})"
-        raise GainsError(f"{where}: {known}: upgrade ibidem-llm")
+        cause = f"a newer ibidem wrote this (version {version}, this one knows {GAINS_VERSION})"
+        raise UsageDatabaseError(f"{where}: {cause}: upgrade ibidem-llm")
     return int(version)
 
 
-class Gains:
+class UsageDatabase:
     """The usage database, read-only. A missing file counts as empty and is not created.
 
     Opening and reading raise UsageDatabaseError if the file cannot be used.
     """
 
     def __init__(self, file: Path | None = None, patience: float = READ_SECONDS) -> None:
-        self.file = path() if file is None else file
+        self.file = database_path() if file is None else file
         self._connection: sqlite3.Connection | None = None
         try:
-            self._connection = _opened(self.file, patience)
+            self._connection = _open_read_only(self.file, patience)
             if self._connection is not None and not version_of(self._connection, self.file):
                 self.close()  # another process is creating it
             if self._connection is not None:
                 _add_missing(self._connection)
         except (sqlite3.Error, OSError) as error:
             self.close()
-            raise in_words(self.file, error) from None
-        except GainsError:
+            raise describe_error(self.file, error) from None
+        except UsageDatabaseError:
             self.close()
             raise
 
@@ -347,57 +351,67 @@ class Gains:
             self._connection.close()
             self._connection = None
 
-    def session(self, client_session: str) -> Sum | None:
+    def session_totals(self, client_session: str) -> UsageTotals | None:
         """Return the totals of a client's session; None without requests."""
-        name = name_kept(client_session)
-        found = self._rows(f"SELECT {SUMMED} FROM exchanges WHERE session = ? AND session <> ''", name)
-        return next((Sum(*row) for row in found if row[0]), None)
+        name = stored_name(client_session)
+        rows = self._fetch_rows(f"SELECT {TOTALS_SQL} FROM exchanges WHERE session = ? AND session <> ''", name)
+        return next((UsageTotals(*row) for row in rows if row[0]), None)
 
-    def total(self, since: float | None = None, until: float | None = None) -> Sum:
+    def total_usage(self, since: float | None = None, until: float | None = None) -> UsageTotals:
         """Return the totals of requests since one time and before another, in Unix seconds."""
-        query, values = _within("at", since, until)
-        found = self._rows(f"SELECT {SUMMED} FROM exchanges {query}", *values)
-        return next((Sum(*row) for row in found if row[0]), Sum()).plus(self._days(since, until))
+        query, values = _time_filter("at", since, until)
+        rows = self._fetch_rows(f"SELECT {TOTALS_SQL} FROM exchanges {query}", *values)
+        return next((UsageTotals(*row) for row in rows if row[0]), UsageTotals()).add(self._daily_totals(since, until))
 
-    def sums(self, by: Name, since: float | None = None, until: float | None = None) -> dict[str, Sum]:
+    def totals_by_name(
+        self, by: Name, since: float | None = None, until: float | None = None
+    ) -> dict[str, UsageTotals]:
         """Return totals by name. The name is empty if none was sent, and `EARLIER` for rows without names."""
-        query, values = _within("at", since, until)
-        rows = self._rows(f"SELECT {by}, {SUMMED} FROM exchanges {query} GROUP BY 1", *values)
-        found = {name: Sum(*sums) for name, *sums in rows}
-        earlier = self._days(since, until)
-        return {**found, EARLIER: earlier} if earlier else found
+        query, values = _time_filter("at", since, until)
+        rows = self._fetch_rows(f"SELECT {by}, {TOTALS_SQL} FROM exchanges {query} GROUP BY 1", *values)
+        totals = {name: UsageTotals(*sums) for name, *sums in rows}
+        earlier = self._daily_totals(since, until)
+        return {**totals, EARLIER: earlier} if earlier else totals
 
-    def span(self) -> tuple[float, float] | None:
+    def time_range(self) -> tuple[float, float] | None:
         """Return the times of the first and the last request; None for an empty database."""
         query = f"SELECT min(at), max(at) FROM (SELECT at FROM exchanges UNION ALL SELECT {_NOON} FROM days)"
-        return next(((first, last) for first, last in self._rows(query) if first is not None), None)
+        return next(((first, last) for first, last in self._fetch_rows(query) if first is not None), None)
 
-    def trial(self, since: float | None = None, until: float | None = None) -> list[TrialUnit]:
+    def assigned_conversations(
+        self, since: float | None = None, until: float | None = None
+    ) -> list[AssignedConversation]:
         """Return the units of experiments, in the order of their first request."""
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'trial'"):
+        if not self._fetch_rows("SELECT 1 FROM sqlite_master WHERE name = 'trial'"):
             return []
-        query, values = _within("at", since, until)
-        return [TrialUnit(*row)._replace(off=bool(row[5])) for row in self._rows(_UNITS.format(query), *values)]
+        query, values = _time_filter("at", since, until)
+        return [
+            AssignedConversation(*row)._replace(off=bool(row[5]))
+            for row in self._fetch_rows(_UNITS.format(query), *values)
+        ]
 
-    def _days(self, since: float | None, until: float | None) -> Sum:
-        summed = ", ".join(f"coalesce(sum({name}), 0)" for name in Sum._fields)
-        query, values = _within(_NOON, since, until)
-        return next((Sum(*row) for row in self._rows(f"SELECT {summed} FROM days {query}", *values)), Sum())
+    def _daily_totals(self, since: float | None, until: float | None) -> UsageTotals:
+        sums_sql = ", ".join(f"coalesce(sum({name}), 0)" for name in UsageTotals._fields)
+        query, values = _time_filter(_NOON, since, until)
+        return next(
+            (UsageTotals(*row) for row in self._fetch_rows(f"SELECT {sums_sql} FROM days {query}", *values)),
+            UsageTotals(),
+        )
 
-    def _rows(self, query: str, *values: object) -> list[Any]:
+    def _fetch_rows(self, query: str, *values: object) -> list[Any]:
         try:
             return [] if self._connection is None else self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise in_words(self.file, error) from None
+            raise describe_error(self.file, error) from None
 
 
 def missing_columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
     """Return definitions, by table, of the columns that a file of an earlier build lacks."""
-    wanted = {"exchanges": LATER_COLUMNS, "days": [(name, "NOT NULL DEFAULT 0") for name in LATER_FIELDS]}
+    later_columns = {"exchanges": LATER_COLUMNS, "days": [(name, "NOT NULL DEFAULT 0") for name in LATER_FIELDS]}
     missing = {}
-    for table, columns in wanted.items():
-        known = {row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")}
-        missing[table] = [f"{name} {kind}" for name, kind in columns if name not in known]
+    for table, columns in later_columns.items():
+        existing = {row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")}
+        missing[table] = [f"{name} {kind}" for name, kind in columns if name not in existing]
     return missing
 
 
@@ -409,17 +423,17 @@ def _add_missing(connection: sqlite3.Connection) -> None:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {zeros} FROM main.{table}")
 
 
-def _within(at: str, since: float | None, until: float | None) -> tuple[str, list[float]]:
+def _time_filter(column: str, since: float | None, until: float | None) -> tuple[str, list[float]]:
     """Return a WHERE clause and its values. Without bounds it is empty, because scanning by index takes five times as
     long."""
-    ends = [(f"{at} {sign} ?", end) for sign, end in ((">=", since), ("<", until)) if end is not None]
+    ends = [(f"{column} {sign} ?", end) for sign, end in ((">=", since), ("<", until)) if end is not None]
     return f"WHERE {' AND '.join(term for term, _ in ends)}" if ends else "", [end for _, end in ends]
 
 
-def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
+def _open_read_only(file: Path, patience: float) -> sqlite3.Connection | None:
     if not file.is_file():
         if file.exists():
-            raise GainsError(f"{one_line(str(file))}: not a regular file: move it away")
+            raise UsageDatabaseError(f"{one_line(str(file))}: not a regular file: move it away")
         return None
     address = f"{file.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
@@ -427,34 +441,34 @@ def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        barred = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        if not barred or Path(f"{file}-wal").exists():
+        is_blocked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not is_blocked or Path(f"{file}-wal").exists():
             raise
         # No process writes, and SQLite cannot create its shared-memory file here. So the file does not change.
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
     return connection
 
 
-def forget(file: Path | None = None) -> Sum:
+def delete_usage(file: Path | None = None) -> UsageTotals:
     """Delete the database. Return its totals, or empty ones if it could not be read.
 
     The rows are deleted before the file, so that a process that has it open finds it empty and continues.
     """
-    file, was = path() if file is None else file, Sum()
+    file, totals = database_path() if file is None else file, UsageTotals()
     try:
         if not file.exists():
-            return was
-        with suppress(GainsError), Gains(file, patience=FORGET_SECONDS) as found:
-            was = found.total()
-        _emptied(file)
+            return totals
+        with suppress(UsageDatabaseError), UsageDatabase(file, patience=FORGET_SECONDS) as database:
+            totals = database.total_usage()
+        _delete_rows(file)
         for name in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal"))):
             name.unlink(missing_ok=True)
     except (sqlite3.Error, OSError) as error:
-        raise in_words(file, error) from None
-    return was
+        raise describe_error(file, error) from None
+    return totals
 
 
-def _emptied(file: Path) -> None:
+def _delete_rows(file: Path) -> None:
     """Delete all rows. Raises if another process locks the file. Damaged files, and those of other versions, are only
     deleted."""
     with closing(sqlite3.connect(file, timeout=FORGET_SECONDS, isolation_level=None)) as connection:

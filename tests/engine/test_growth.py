@@ -52,9 +52,9 @@ def test_what_is_hard_comes_back_and_is_sent_alike_by_a_session(kind: str, profi
 def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "INDEX_CHARACTERS", chunk)
-        found, parts = lines.Lines(text), text.split("\n")
+        found, parts = lines.LineOffsets(text), text.split("\n")
         for offset in range(len(text) + 1):
-            assert found.at(offset) == text.count("\n", 0, offset)
+            assert found.line_at(offset) == text.count("\n", 0, offset)
         for first in range(len(parts)):
             for last in range(first + 1, len(parts) + 1):
-                assert found.text(first, last) == "\n".join(parts[first:last])
+                assert found.text_between(first, last) == "\n".join(parts[first:last])

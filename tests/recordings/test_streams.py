@@ -36,8 +36,8 @@ def test_what_an_agent_adds_meanwhile_is_not_read(tmp_path: Path) -> None:
     log = LogFileStream(path, path.stat().st_size)
     with path.open("ab") as file:
         file.write(b'{"c": 3}\n')
-    assert [*log.lines()] == [b'{"a": 1}', b'{"b": 2}']
-    assert b"".join(log.chunks()) == log.whole() == log.beginning(1000) == b'{"a": 1}\n{"b": 2}\n'
+    assert [*log.iter_lines()] == [b'{"a": 1}', b'{"b": 2}']
+    assert b"".join(log.iter_chunks()) == log.read_all() == log.read_start(1000) == b'{"a": 1}\n{"b": 2}\n'
 
 
 def test_a_line_that_is_too_long_is_skipped_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +63,6 @@ def test_a_line_of_just_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         path = tmp_path / "log.jsonl"
         path.write_bytes(row + b"\n" + row + b"\n" + row)
         stream = LogFileStream(path, path.stat().st_size)
-        found = list(stream.lines())
+        found = list(stream.iter_lines())
         assert len(found) == 3
         assert all(isinstance(line, LongLine) == (limit == len(row)) for line in found[:2])

@@ -23,7 +23,7 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MAX_THREADS, "ibidem")
 
 
-async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
+async def run_in_thread(size: int, function: Callable[..., T], *args: Any) -> T:
     """Call a function, in a thread if `size` is large, so that the event loop continues. Under trio: no thread."""
     try:
         loop = asyncio.get_running_loop()
@@ -32,13 +32,13 @@ async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
     if size <= LONG_BYTES:
         return function(*args)
     try:
-        working = loop.run_in_executor(_threads(os.getpid()), partial(copy_context().run, function, *args))
+        future = loop.run_in_executor(_threads(os.getpid()), partial(copy_context().run, function, *args))
     except RuntimeError:  # no new threads while the interpreter shuts down
         return function(*args)
-    return await working
+    return await future
 
 
-def later(function: Callable[..., None], *args: Any) -> None:
+def run_later(function: Callable[..., None], *args: Any) -> None:
     """Call a function later in a thread if there is an event loop, else now. The program waits for it at exit."""
     try:
         asyncio.get_running_loop()

@@ -19,92 +19,92 @@ from typing import Any
 LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100, "keepalive_expiry": 600.0}
 """Connection limits, the same as in the providers' SDKs."""
 
-FAMILIES = ("httpx", "httpx2")
+LIBRARIES = ("httpx", "httpx2")
 
 Key = tuple[str, bool, object]
 
 
-class Pool:
+class ConnectionPool:
     """A transport with the number of requests that use it."""
 
-    def __init__(self, inner: Any, lasting: bool = False) -> None:
+    def __init__(self, inner: Any, is_external: bool = False) -> None:
         """With `is_external`, the owner of `inner` closes it."""
         self.inner = inner
-        self._lasting = lasting
+        self._is_external = is_external
         self._lock = threading.Lock()
-        self._used = 0
-        self._left = False
+        self._request_count = 0
+        self._is_abandoned = False
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         with self._lock:
-            self._used += 1
+            self._request_count += 1
 
-    def _unused(self, used: int, left: bool) -> bool:
+    def _update_use(self, finished_count: int, is_abandoned: bool) -> bool:
         """Update the counters. Return True if the pool is abandoned and no request uses it."""
         with self._lock:
-            self._used -= used
-            self._left = self._left or left
-            return self._left and not self._used and not self._lasting
+            self._request_count -= finished_count
+            self._is_abandoned = self._is_abandoned or is_abandoned
+            return self._is_abandoned and not self._request_count and not self._is_external
 
-    def lend(self, response: Any) -> Any:
+    def attach_response(self, response: Any) -> Any:
         """Return the response, which releases the pool when it is closed."""
         if response.is_closed:  # already read
-            self.end()
-        elif not self._lasting:
-            response.stream = watched(response, False, closed=self.end)
+            self.release()
+        elif not self._is_external:
+            response.stream = watch_stream(response, False, on_close=self.release)
         return response
 
-    async def alend(self, response: Any) -> Any:
+    async def aattach_response(self, response: Any) -> Any:
         if response.is_closed:
-            await self.aend()
-        elif not self._lasting:
-            response.stream = watched(response, True, closed=self.aend)
+            await self.arelease()
+        elif not self._is_external:
+            response.stream = watch_stream(response, True, on_close=self.arelease)
         return response
 
-    def end(self) -> None:
-        if self._unused(1, False):
+    def release(self) -> None:
+        if self._update_use(1, False):
             self.inner.close()
 
-    async def aend(self) -> None:
-        if self._unused(1, False):
+    async def arelease(self) -> None:
+        if self._update_use(1, False):
             await self.inner.aclose()
 
     def close(self) -> None:
-        if self._unused(0, True):
+        if self._update_use(0, True):
             self.inner.close()
 
     async def aclose(self) -> None:
-        if self._unused(0, True):
+        if self._update_use(0, True):
             await self.inner.aclose()
 
 
-class Pools:
+class ConnectionPools:
     """Pools by library, mode and event loop."""
 
     def __init__(self) -> None:
-        self._all: dict[Key, Pool] = {}
+        self._all: dict[Key, ConnectionPool] = {}
         self._lock = threading.Lock()
 
-    def taken(self, family: str, asynchronous: bool) -> Pool:
+    def acquire_pool(self, library: str, is_async: bool) -> ConnectionPool:
         with self._lock:
-            key = family, asynchronous, _loop() if asynchronous else None
+            key = library, is_async, _connection_owner() if is_async else None
             if key not in self._all:
-                module = import_module(family)
-                made = module.AsyncHTTPTransport if asynchronous else module.HTTPTransport
-                self._all = {each: pool for each, pool in self._all.items() if not _is_over(each[2])}
-                self._all[key] = Pool(made(limits=module.Limits(**LIMITS)))
-            self._all[key].take()
+                module = import_module(library)
+                transport_class = module.AsyncHTTPTransport if is_async else module.HTTPTransport
+                self._all = {each: pool for each, pool in self._all.items() if not _is_finished(each[2])}
+                self._all[key] = ConnectionPool(transport_class(limits=module.Limits(**LIMITS)))
+            self._all[key].acquire()
             return self._all[key]
 
-    def left(self, asynchronous: bool) -> list[Pool]:
+    def remove_pools(self, is_async: bool) -> list[ConnectionPool]:
         """Remove and return the pools of a client that is being closed. A later client gets a new pool."""
-        here = _loop() if asynchronous else None
+        owner = _connection_owner() if is_async else None
         with self._lock:
-            keys = [key for key in self._all if key[1:] == (asynchronous, here)]
+            keys = [key for key in self._all if key[1:] == (is_async, owner)]
             return [self._all.pop(key) for key in keys]
 
 
-def _loop() -> Any:
+def _connection_owner() -> Any:
     """Return the owner of async connections: the event loop, or the token of a trio run."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop()
@@ -113,7 +113,7 @@ def _loop() -> Any:
     return None
 
 
-def _is_over(loop: Any) -> bool:
+def _is_finished(loop: Any) -> bool:
     """Return True if the event loop or trio run is over. Its connections cannot be closed with `await`.
 
     They are closed when they are garbage collected.
@@ -127,56 +127,56 @@ def _is_over(loop: Any) -> bool:
     return False
 
 
-def family_of(message: Any) -> str:
+def library_of(message: Any) -> str:
     """Return the library of a request or response, `httpx` or `httpx2`, also for subclasses in other packages."""
     packages = (base.__module__.partition(".")[0] for base in type(message).__mro__)
-    return next((each for each in packages if each in FAMILIES), FAMILIES[0])
+    return next((each for each in packages if each in LIBRARIES), LIBRARIES[0])
 
 
-def held(response: Any) -> tuple[Any, bytes]:
+def read_response(response: Any) -> tuple[Any, bytes]:
     """Read a response. Return an unread copy for the client, and the bytes."""
     if hasattr(response, "_content"):  # the transport returned a complete response
         return response, response.content
     raw = b"".join(response.iter_raw())
-    return _unread(response, raw), raw
+    return _unread_copy(response, raw), raw
 
 
-async def aheld(response: Any) -> tuple[Any, bytes]:
+async def aread_response(response: Any) -> tuple[Any, bytes]:
     if hasattr(response, "_content"):
         return response, response.content
     raw = b"".join([piece async for piece in response.aiter_raw()])
-    return _unread(response, raw), raw
+    return _unread_copy(response, raw), raw
 
 
-def _unread(response: Any, raw: bytes) -> Any:
-    family = import_module(family_of(response))
-    told = {"headers": response.headers, "extensions": response.extensions}
-    return family.Response(response.status_code, stream=family.ByteStream(raw), **told)
+def _unread_copy(response: Any, raw: bytes) -> Any:
+    library = import_module(library_of(response))
+    attributes = {"headers": response.headers, "extensions": response.extensions}
+    return library.Response(response.status_code, stream=library.ByteStream(raw), **attributes)
 
 
-def watched(
+def watch_stream(
     response: Any,
-    asynchronous: bool,
-    feed: Callable[[bytes], None] | None = None,
-    end: Callable[[], Any] | None = None,
-    closed: Callable[[], Any] | None = None,
+    is_async: bool,
+    on_data: Callable[[bytes], None] | None = None,
+    on_end: Callable[[], Any] | None = None,
+    on_close: Callable[[], Any] | None = None,
 ) -> Any:
     """Return the stream of a response with callbacks, which are awaited if the stream is async.
 
     `on_data` gets each piece. `on_end` is called at the end of the stream and again when it is closed. `on_close` is
     called once, when it is closed.
     """
-    return _streams(family_of(response))[asynchronous](response.stream, feed, end, closed)
+    return _stream_classes(library_of(response))[is_async](response.stream, on_data, on_end, on_close)
 
 
 @cache
-def _streams(family: str) -> tuple[type, type]:
+def _stream_classes(family: str) -> tuple[type, type]:
     """Return stream classes for a library, sync and async. Its clients require subclasses of its base classes."""
     base: Any = import_module(family)
 
-    class Watched(base.SyncByteStream):
-        def __init__(self, stream: Any, feed: Any, end: Any, closed: Any) -> None:
-            self._stream, self._feed, self._end, self._closed = stream, feed, end, closed
+    class UsageStream(base.SyncByteStream):
+        def __init__(self, stream: Any, feed: Any, end: Any, on_close: Any) -> None:
+            self._stream, self._feed, self._end, self._on_close = stream, feed, end, on_close
 
         def __iter__(self) -> Iterator[bytes]:
             for data in self._stream:
@@ -192,13 +192,13 @@ def _streams(family: str) -> tuple[type, type]:
                     self._end()
                 self._stream.close()
             finally:
-                closed, self._closed = self._closed, None
-                if closed is not None:
-                    closed()
+                on_close, self._on_close = self._on_close, None
+                if on_close is not None:
+                    on_close()
 
-    class AsyncWatched(base.AsyncByteStream):
-        def __init__(self, stream: Any, feed: Any, end: Any, closed: Any) -> None:
-            self._stream, self._feed, self._end, self._closed = stream, feed, end, closed
+    class AsyncUsageStream(base.AsyncByteStream):
+        def __init__(self, stream: Any, feed: Any, end: Any, on_close: Any) -> None:
+            self._stream, self._feed, self._end, self._on_close = stream, feed, end, on_close
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             async for data in self._stream:
@@ -213,14 +213,14 @@ def _streams(family: str) -> tuple[type, type]:
                 if self._end is not None:
                     await self._end()
             finally:
-                await self._stopped()
+                await self._close_stream()
 
-        async def _stopped(self) -> None:
+        async def _close_stream(self) -> None:
             try:
                 await self._stream.aclose()
             finally:
-                closed, self._closed = self._closed, None
-                if closed is not None:
-                    await closed()
+                on_close, self._on_close = self._on_close, None
+                if on_close is not None:
+                    await on_close()
 
-    return Watched, AsyncWatched
+    return UsageStream, AsyncUsageStream

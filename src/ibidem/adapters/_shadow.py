@@ -13,85 +13,88 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model import Path
-from ._words import has_words
+from ._words import starts_with_user_text
 
 if TYPE_CHECKING:
     from ..plan import Edit
 
-BOUND_TEXT: dict[str, Any] = {"annotations": [{}]}
-BOUND_CALL: dict[str, Any] = {"extra_content": {"shadow": True}}
+FIXED_TEXT: dict[str, Any] = {"annotations": [{}]}
+FIXED_CALL: dict[str, Any] = {"extra_content": {"shadow": True}}
 """Fields that make texts and calls of the model uneditable, because an adapter can change only results."""
 
-ShadowCall = tuple[str, str, Any]
+MirrorCall = tuple[str, str, Any]
 """Id, name and arguments of a call. The arguments are an object or its JSON text."""
 
 
-class Shadow:
+class WireMirror:
     """History in a wire format, added message by message. It stores no framework objects, only positions of results."""
 
     format = "openai-chat"
 
     def __init__(self) -> None:
         self.history: list[dict[str, Any]] = []
-        self._places: dict[int, Hashable] = {}
+        self._positions: dict[int, Hashable] = {}
         """Positions of results, by index in the history."""
 
-    def system(self, text: str) -> None:
+    def add_system(self, text: str) -> None:
         """Add a system message."""
         self.history.append({"role": "system", "content": text})
 
-    def user(self, texts: str | Sequence[str | None]) -> None:
+    def add_user(self, texts: str | Sequence[str | None]) -> None:
         """Add a user message. None is a placeholder for content that is not text, such as an image or a file."""
-        self.history.append({"role": "user", "content": _content(texts)})
+        self.history.append({"role": "user", "content": _message_content(texts)})
 
-    def assistant(self, text: str | None = None, calls: Iterable[ShadowCall] = ()) -> None:
-        message: dict[str, Any] = {"role": "assistant", "content": text, **BOUND_TEXT}
-        if made := [_call(*each) for each in calls]:
-            message["tool_calls"] = made
+    def add_assistant(self, text: str | None = None, calls: Iterable[MirrorCall] = ()) -> None:
+        message: dict[str, Any] = {"role": "assistant", "content": text, **FIXED_TEXT}
+        if wire_calls := [_wire_call(*each) for each in calls]:
+            message["tool_calls"] = wire_calls
         self.history.append(message)
 
-    def result(self, call: str, texts: str | Sequence[str | None], place: Hashable) -> None:
+    def add_result(self, call: str, texts: str | Sequence[str | None], position: Hashable) -> None:
         """Add a tool result. If it changes, `position` identifies the message for the adapter."""
-        self._places[len(self.history)] = place
-        self.history.append({"role": "tool", "tool_call_id": call, "content": _content(texts)})
+        self._positions[len(self.history)] = position
+        self.history.append({"role": "tool", "tool_call_id": call, "content": _message_content(texts)})
 
     @property
-    def named(self) -> bool:
+    def is_identifiable(self) -> bool:
         """True if the first texts of the user are the same in every wire format.
 
         They identify the conversation and its tag. Some packages drop blank texts, and without user text another text
         would identify it.
         """
-        return has_words(self.history)
+        return starts_with_user_text(self.history)
 
-    def changed(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
+    def changed_texts(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
         """Return the new texts of edited results by position, without the placeholders.
 
         Raises ValueError if an edit changes anything except a result, which an adapter cannot apply.
         """
-        made: dict[int, dict[Path, str]] = {}
+        new_texts: dict[int, dict[Path, str]] = {}
         for edit in edits:
-            if edit.op != "set" or edit.value is not None or edit.message not in self._places:
+            if edit.op != "set" or edit.value is not None or edit.message not in self._positions:
                 raise ValueError("this profile changes more than results: use it with the transport or the proxy")
-            made.setdefault(edit.message, {})[edit.path] = edit.added
-        return {self._places[index]: _texts(self.history[index]["content"], new) for index, new in made.items()}
+            new_texts.setdefault(edit.message, {})[edit.path] = edit.added
+        return {
+            self._positions[index]: _edited_texts(self.history[index]["content"], new)
+            for index, new in new_texts.items()
+        }
 
 
-def _content(texts: str | Sequence[str | None]) -> Any:
+def _message_content(texts: str | Sequence[str | None]) -> Any:
     if isinstance(texts, str):
         return texts
     return [{"type": "image_url"} if text is None else {"type": "text", "text": text} for text in texts]
 
 
-def _call(ident: str, name: str, arguments: Any) -> dict[str, Any]:
-    text = arguments if isinstance(arguments, str) else _spelled(arguments)
-    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}, **BOUND_CALL}
+def _wire_call(ident: str, name: str, arguments: Any) -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else _encode_arguments(arguments)
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}, **FIXED_CALL}
 
 
-_spelled = json.JSONEncoder(ensure_ascii=False).encode
+_encode_arguments = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _texts(content: Any, new: dict[Path, str]) -> list[str]:
+def _edited_texts(content: Any, new: dict[Path, str]) -> list[str]:
     if isinstance(content, str):
         return [new[("content",)]]
     blocks = ((at, block["text"]) for at, block in enumerate(content) if block["type"] == "text")

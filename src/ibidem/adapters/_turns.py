@@ -11,57 +11,65 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from .. import formats
-from ..billing.lifetimes import Kept
-from ..live import LiveRequest, RewriteResult, whereabouts
+from ..billing.lifetimes import TtlDecision
+from ..live import LiveRequest, RewriteResult, error_location
 from ..plan import Edit, Plan
-from ..wire.tree import rebuild
-from ._marks import with_marks
+from ..wire.tree import apply_changes
+from ._marks import with_breakpoints
 
 if TYPE_CHECKING:
-    from ._seat import Seat
-    from ._shadow import Shadow
+    from ._seat import RequestRewriter
+    from ._shadow import WireMirror
 
 log = logging.getLogger("ibidem")
 T = TypeVar("T")
 
 
-class Turn:
+class PendingRequest:
     """A rewritten request: the history to send, and methods to report the provider's response."""
 
     def __init__(
         self,
-        seat: Seat,
+        rewriter: RequestRewriter,
         outcome: RewriteResult,
-        given: list[Any],
+        original: list[Any],
         job: LiveRequest | None = None,
-        head: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
-        self._seat, self._outcome, self._given, self._job, self._head = seat, outcome, given, job, head or {}
+        self._rewriter, self._outcome, self._original, self._job, self._params = (
+            rewriter,
+            outcome,
+            original,
+            job,
+            params or {},
+        )
 
     @property
     def history(self) -> list[Any]:
         """History to send; the original list if nothing changed. Unchanged messages are the same objects."""
-        return self._written[0]
+        return self._result[0]
 
     @property
-    def head(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Any]:
         """Request parameters to send in place of the original ones, with cache directives."""
-        return self._written[1]
+        return self._result[1]
 
     @cached_property
-    def _written(self) -> tuple[list[Any], dict[str, Any]]:
-        return self._made(self._write) or (self._given, {})
+    def _result(self) -> tuple[list[Any], dict[str, Any]]:
+        return self._try_apply(self._apply_changes) or (self._original, {})
 
-    def _write(self) -> tuple[list[Any], dict[str, Any]]:
-        edited = _edited(self._given, self.edits)
-        if not self._outcome.marks or self._job is None:
-            return edited, {}
-        return with_marks(edited, self._head, formats.named(self._job.format).history_key, self._outcome.marks)
+    def _apply_changes(self) -> tuple[list[Any], dict[str, Any]]:
+        new_history = _apply_edits(self._original, self.edits)
+        if not self._outcome.cache_additions or self._job is None:
+            return new_history, {}
+        return with_breakpoints(
+            new_history, self._params, formats.format_named(self._job.format).history_key, self._outcome.cache_additions
+        )
 
     @property
-    def kept(self) -> Kept | None:
+    def ttl_decision(self) -> TtlDecision | None:
         """TTL decision for the prompt cache; None if there is none."""
-        return self._outcome.kept
+        return self._outcome.ttl_decision
 
     @property
     def outcome(self) -> RewriteResult:
@@ -74,22 +82,22 @@ class Turn:
         return self._job.format if self._job is not None else ""
 
     @property
-    def marked(self) -> bool:
+    def has_directives(self) -> bool:
         """True if Ibidem added cache directives."""
-        return bool(self._outcome.marks)
+        return bool(self._outcome.cache_additions)
 
     @property
-    def changed(self) -> bool:
+    def is_changed(self) -> bool:
         """True if Ibidem changed the request."""
-        return bool(self.edits) or self.marked
+        return bool(self.edits) or self.has_directives
 
-    def _made(self, make: Callable[..., T], *args: Any) -> T | None:
+    def _try_apply(self, make: Callable[..., T], *args: Any) -> T | None:
         """Apply edits with `make`. If that fails, return None and record that the original is sent."""
         try:
             return make(*args)
         except Exception as error:
-            failed_open(error)
-            self.refused()
+            pass_through_result(error)
+            self.report_rejection()
             return None
 
     @property
@@ -101,56 +109,56 @@ class Turn:
         """Why the request was not rewritten; empty if it was."""
         return self._outcome.reason
 
-    def answered(self, *, context: int | None = None, cached: int | None = None) -> None:
+    def report_usage(self, *, context: int | None = None, cached: int | None = None) -> None:
         """Report the provider's usage: `context` input tokens in total, `cached` of them read from its cache."""
-        self._seat.answered(self._outcome, context, cached)
+        self._rewriter.record_input_tokens(self._outcome, context, cached)
 
-    def refused(self) -> None:
+    def report_rejection(self) -> None:
         """Report that the provider rejected the request and the original is sent instead."""
-        with failing_open():
+        with log_errors():
             if self._job is not None:
-                self._outcome = self._seat.sent_as_it_came(replace(self._outcome, job=self._job))
+                self._outcome = self._rewriter.record_fallback(replace(self._outcome, job=self._job))
 
 
-class ShadowTurn(Turn):
+class MirroredRequest(PendingRequest):
     """A rewritten request whose history was mirrored from framework messages."""
 
-    def __init__(self, turn: Turn, shadow: Shadow) -> None:
-        super().__init__(turn._seat, turn._outcome, turn._given, turn._job, turn._head)
-        self.results: dict[Any, list[str]] = self._made(shadow.changed, self.edits) or {}
+    def __init__(self, pending: PendingRequest, mirror: WireMirror) -> None:
+        super().__init__(pending._rewriter, pending._outcome, pending._original, pending._job, pending._params)
+        self.results: dict[Any, list[str]] = self._try_apply(mirror.changed_texts, self.edits) or {}
         """New texts of changed results, by the position that the adapter passed."""
 
 
-def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
+def _apply_edits(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
     if not edits:
         return history
-    new: list[Any] = rebuild(history, Plan(edits).changes())
+    new: list[Any] = apply_changes(history, Plan(edits).changes())
     return new
 
 
-def failed_open(error: Exception) -> RewriteResult:
+def pass_through_result(error: Exception) -> RewriteResult:
     """Log an error, and return the result that sends the original request."""
-    log.warning("request sent unchanged: %s", whereabouts(error))
+    log.warning("request sent unchanged: %s", error_location(error))
     log.debug("request sent unchanged", exc_info=True)
-    return RewriteResult(result="failed open", reason=whereabouts(error))
+    return RewriteResult(result="failed open", reason=error_location(error))
 
 
 # ── for adapters ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def safely(function: Callable[..., T], *args: Any, otherwise: T) -> T:
+def call_or_default(function: Callable[..., T], *args: Any, default: T) -> T:
     """Call a function. If it fails, log the error and return `default`, so that the framework never sees it."""
     try:
         return function(*args)
     except Exception as error:
-        failed_open(error)
-        return otherwise
+        pass_through_result(error)
+        return default
 
 
 @contextmanager
-def failing_open() -> Iterator[None]:
+def log_errors() -> Iterator[None]:
     """Log an error in the `with` block, and continue after it."""
     try:
         yield
     except Exception as error:
-        failed_open(error)
+        pass_through_result(error)

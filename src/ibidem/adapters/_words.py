@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-BESIDE = ("system", "developer")
+INSTRUCTION_ROLES = ("system", "developer")
 
 
-def has_words(history: Sequence[Any]) -> bool:
+def starts_with_user_text(history: Sequence[Any]) -> bool:
     """Return True if a history in any wire format has user text before the first response, and no blank one."""
-    said = [*_said(history)]
-    return bool(said) and all(map(str.strip, said))
+    texts = [*_first_user_texts(history)]
+    return bool(texts) and all(map(str.strip, texts))
 
 
-def _said(history: Sequence[Any]) -> Iterator[str]:
+def _first_user_texts(history: Sequence[Any]) -> Iterator[str]:
     """Yield the user's texts before the first response. Model text before the first user text is not a response."""
-    begun = False
+    has_user_text = False
     for message in history:
         role = message.get("role") if isinstance(message, Mapping) else None
         if role == "user":
-            for text in _texts(message.get("content", message.get("parts"))):
-                begun = True
+            for text in _message_texts(message.get("content", message.get("parts"))):
+                has_user_text = True
                 yield text
-        elif role not in BESIDE and (begun or role != "assistant" or message.get("tool_calls")):
+        elif role not in INSTRUCTION_ROLES and (has_user_text or role != "assistant" or message.get("tool_calls")):
             return
 
 
-def _texts(content: Any) -> list[str]:
+def _message_texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
     blocks = [block for block in content or () if isinstance(block, Mapping)]

@@ -51,7 +51,7 @@ SURE_REQUESTS = 10
 LEAST_NEW_SHARE = 0.5
 """Lower bound of provider tokens per token of ours, for new text of a request."""
 
-TELLING_DIFFERENCE = 0.8
+MAX_HIT_SHARE = 0.8
 """A count of cache reads distinguishes a hit from a miss only if a hit rewrites less than this share of a miss."""
 
 NEAR_LIMIT_SHARE = 0.9
@@ -71,7 +71,7 @@ MAX_TOKENS_PER_TOKEN = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Economy:
+class CachePricing:
     """Cache pricing of a model: prices of cache reads and writes, and the cache TTL."""
 
     read: float = 0.1
@@ -93,10 +93,10 @@ class Economy:
     hour: tuple[float, float] | None = None
     """Write price and TTL in seconds of a request for five minutes (`brief`), and of one for an hour."""
 
-    def kept(self, long: bool | None) -> Economy:
+    def kept(self, long: bool | None) -> CachePricing:
         """Apply the requested TTL: an hour, five minutes, or no change (None)."""
-        found = None if long is None else self.hour if long else self.brief
-        return self if found is None else replace(self, write=found[0], lifetime=found[1])
+        terms = None if long is None else self.hour if long else self.brief
+        return self if terms is None else replace(self, write=terms[0], lifetime=terms[1])
 
     def forgets(self, idle: float | None) -> bool:
         """Whether the cache has expired after this idle time, so that a revision is free. None counts as zero."""
@@ -107,7 +107,7 @@ class Economy:
         return next((factor for start, factor in reversed(self.tiers) if size > start), 1.0)
 
 
-class Moment(NamedTuple):
+class RequestContext(NamedTuple):
     """Facts about one request that its messages do not contain."""
 
     idle: float | None = None
@@ -126,7 +126,7 @@ class Moment(NamedTuple):
     """The model or its thinking settings changed, so the provider's cache has nothing of the conversation."""
 
 
-class Offer(NamedTuple):
+class RevisionOffer(NamedTuple):
     """Sizes for a possible revision, in tokens of our count."""
 
     freed: float
@@ -137,7 +137,7 @@ class Offer(NamedTuple):
     """Tokens from the first evicted text on, including it."""
 
 
-class Point(NamedTuple):
+class PricedRevision(NamedTuple):
     """A revision of sent text, and its price."""
 
     length: int
@@ -153,7 +153,7 @@ class Point(NamedTuple):
     """Further requests after which the revision has paid for itself; 0 if it was free."""
 
 
-class _Change(NamedTuple):
+class _PendingRevision(NamedTuple):
     """A revision that the provider has not counted yet, in provider tokens."""
 
     rest: float
@@ -169,10 +169,10 @@ class _Change(NamedTuple):
     """The revision was made because the cache was expected to be empty. If it was, the revision was free."""
 
 
-class Bank:
+class SavingsBalance:
     """Savings of a conversation so far, of which revisions may spend a part. Updated with each request."""
 
-    def __init__(self, economy: Economy, phi: float, credit: float = 0.0) -> None:
+    def __init__(self, economy: CachePricing, phi: float, credit: float = 0.0) -> None:
         self.economy = self._last_economy = economy
         """Cache pricing with the current TTL, and with the previous one, which decides whether the cache has
         expired."""
@@ -210,7 +210,7 @@ class Bank:
         """Savings of the last request, at a scale of 1, that assume that its cache had expired."""
         self._last: tuple[float, float] | None = None
         """The provider's count of the last request, and ours; None if a revision changed the conversation since."""
-        self._changed: _Change | None = None
+        self._changed: _PendingRevision | None = None
         """The revision in the last request, unless it was free."""
         self._fit = TextScale()
 
@@ -219,11 +219,11 @@ class Bank:
         return self._fit.scale
 
     @property
-    def saved(self) -> float:
+    def net_savings(self) -> float:
         """Savings so far, less the cost of revisions."""
         return self.scale * self._earned + self._tier_saved - self.spent
 
-    def keep(self, moment: Moment) -> None:
+    def set_ttl(self, moment: RequestContext) -> None:
         """Apply the TTL of a request, and reserve the cost of TTLs."""
         self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
         self.paid = max(0.0, moment.paid)
@@ -232,42 +232,42 @@ class Bank:
             self.spent += self._return_price
             self._return_price = 0.0
 
-    def forgets(self, idle: float | None) -> bool:
+    def is_expired(self, idle: float | None) -> bool:
         """Whether the cache has expired, by the TTL of the previous request.
 
         If the provider once read the conversation after a longer idle time, its cache lives longer than documented.
         """
         return idle is not None and idle > self._alive and self._last_economy.forgets(idle)
 
-    def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
+    def add_usage(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """Add the provider's count of the last request, our own count, and the provider's count of cache reads."""
-        changed, self._changed = self._changed, None
-        if cached is not None and self.forgets(self._idle):
-            self._note_alive(cached, changed)
-        if changed is not None and not changed.cold and changed.hit < TELLING_DIFFERENCE * changed.miss:
+        revision, self._changed = self._changed, None
+        if cached is not None and self.is_expired(self._idle):
+            self._note_alive(cached, revision)
+        if revision is not None and not revision.cold and revision.hit < MAX_HIT_SHARE * revision.miss:
             if theirs is not None and cached is not None and cached > 0:
-                written = max(changed.hit, theirs - cached - changed.new)
-                self._learn(changed, written, cached - self._first_head)
+                written_tokens = max(revision.hit, theirs - cached - revision.new)
+                self._settle_revision(revision, written_tokens, cached - self._first_head)
             elif self.hits:  # earlier revisions were hits; this one was a miss, or has no count
-                self._learn(changed, changed.miss, 0.0)
+                self._settle_revision(revision, revision.miss, 0.0)
         if theirs is None or theirs <= 0 or ours <= 0:
             return
         if self._last is not None:
-            self._fit.grew(ours - self._last[1], theirs - self._last[0])
+            self._fit.add_growth(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
         if not self._context:
             self._first_head = max(0.0, theirs - ours)
         self._head = min(self._first_head, max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours))
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
         self._context_ours = ours
-        self._bill(theirs, None if changed or cached is None else max(0, cached))
+        self._add_bill(theirs, None if revision or cached is None else max(0, cached))
 
-    def _learn(self, changed: _Change, written: float, found: float) -> None:
+    def _settle_revision(self, revision: _PendingRevision, written_tokens: float, cached_tokens: float) -> None:
         """Correct the cost of a revision with the provider's count, and learn whether revisions are hits."""
-        self.spent += changed.factor * (self.economy.write - self.economy.read) * (written - changed.rest)
-        self.hits = found >= (changed.miss - changed.hit) / 2
+        self.spent += revision.factor * (self.economy.write - self.economy.read) * (written_tokens - revision.rest)
+        self.hits = cached_tokens >= (revision.miss - revision.hit) / 2
 
-    def _note_alive(self, cached: int, changed: _Change | None) -> None:
+    def _note_alive(self, cached: int, changed: _PendingRevision | None) -> None:
         """Record an idle time that the cache survived, and charge a revision that was taken for free after it."""
         after_change = changed is not None and changed.cold and cached > self._first_head + MIN_ALIVE_TOKENS
         found = cached - self._first_head
@@ -278,7 +278,7 @@ class Bank:
         if changed is not None and changed.cold:
             self.spent += changed.factor * (self.economy.write - self.economy.read) * changed.hit
 
-    def _bill(self, theirs: float, cached: int | None) -> None:
+    def _add_bill(self, theirs: float, cached: int | None) -> None:
         """Add a lower bound of the request's cost without Ibidem: that request is at least as large, and its new part
         was not cached."""
         economy = self.economy
@@ -288,7 +288,9 @@ class Bank:
         self.bill += factor * (economy.read * read + economy.write * (theirs - read))
         self._context = theirs
 
-    def reason(self, standing: float, offer: Offer, moment: Moment, new: float = 0.0) -> Reason | None:
+    def decide_revision(
+        self, standing: float, offer: RevisionOffer, moment: RequestContext, new: float = 0.0
+    ) -> Reason | None:
         """Decide whether to revise now. Returns the reason, or None.
 
         `standing`: our count of the conversation already sent. `new`: our count of the text that this request adds.
@@ -296,47 +298,53 @@ class Bank:
         economy = self.economy
         if offer.freed <= 0:
             return None
-        if self.forgets(moment.idle):
+        if self.is_expired(moment.idle):
             return "cold cache"
         size = self._head + self.kappa * (standing + new)
         before = economy.tier_factor(size)
         after = self._factor_after(standing + new - offer.freed)
-        price = after * (economy.write - economy.read) * self._rest(standing, offer)
+        price = after * (economy.write - economy.read) * self._rewritten_tokens(standing, offer)
         least = self._least_size(standing + new - offer.freed)
         earned, tier_saved = self._saving(least, self._removed + offer.freed, 0.0, economy.read)
-        saved = self.scale * (self._earned + earned) + self._tier_saved + tier_saved
+        savings = self.scale * (self._earned + earned) + self._tier_saved + tier_saved
         rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * before * offer.freed)
         rent += SURE_REQUESTS * (before - after) * economy.read * least
-        room = self.phi * saved + self.credit * self.bill - self.spent - self.paid
-        worst = after * (economy.write - economy.read) * self._without(standing, offer.freed)
-        if worst <= room + (1 - self.phi) * saved:
+        room = self.phi * savings + self.credit * self.bill - self.spent - self.paid
+        worst = after * (economy.write - economy.read) * self._remaining_tokens(standing, offer.freed)
+        if worst <= room + (1 - self.phi) * savings:
             if moment.new_settings:
                 return "new settings"
             if rent >= price and price <= room:
                 return "price tier" if after < before else "it pays"
-        if price <= self.saved - self.paid and economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
+        if (
+            price <= self.net_savings - self.paid
+            and economy.window is not None
+            and size >= NEAR_LIMIT_SHARE * economy.window
+        ):
             return "window"
         return None
 
-    def pay(self, standing: float, offer: Offer, reason: Reason, new: float = 0.0) -> tuple[float, float]:
+    def record_revision(
+        self, standing: float, offer: RevisionOffer, reason: Reason, new: float = 0.0
+    ) -> tuple[float, float]:
         """Record a revision. Returns tokens to write again, and requests until break-even. `new`: tokens not sent
         yet."""
         economy = self.economy
         self._last = None
         factor = self._factor_after(standing + new - offer.freed)
         cold = reason in ("cold cache", "new settings")
-        rest = 0.0 if cold else self._rest(standing, offer)
-        hit, miss = self._without(offer.behind, offer.freed), self._without(standing, offer.freed)
-        self._changed = _Change(rest, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
+        rest_tokens = 0.0 if cold else self._rewritten_tokens(standing, offer)
+        hit, miss = self._remaining_tokens(offer.behind, offer.freed), self._remaining_tokens(standing, offer.freed)
+        self._changed = _PendingRevision(rest_tokens, hit, miss, self.scale * new * LEAST_NEW_SHARE, factor, cold)
         if reason == "new settings":
             self._return_price += factor * (economy.write - economy.read) * miss
         if cold:
             return 0.0, 0.0
-        price = factor * (economy.write - economy.read) * rest
+        price = factor * (economy.write - economy.read) * rest_tokens
         self.spent += price
-        return rest, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
+        return rest_tokens, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
 
-    def settle(self, before: float, new: float, cold: bool, standing: float = 0.0) -> None:
+    def record_request(self, before: float, new: float, cold: bool, standing: float = 0.0) -> None:
         """Record a sent request: tokens removed from text sent before, and from new text.
 
         `standing`: our count of the whole conversation as it is sent.
@@ -379,9 +387,9 @@ class Bank:
             size = self._context + (MAX_TOKENS_PER_TOKEN if grown > 0 else 1.0) * grown
         return self.economy.tier_factor(size / BELOW_TIER_SHARE)
 
-    def _rest(self, standing: float, offer: Offer) -> float:
+    def _rewritten_tokens(self, standing: float, offer: RevisionOffer) -> float:
         """Estimate the provider tokens of the sent conversation that a revision rewrites."""
-        return self._without(offer.behind if self.hits else standing, offer.freed)
+        return self._remaining_tokens(offer.behind if self.hits else standing, offer.freed)
 
-    def _without(self, standing: float, freed: float) -> float:
+    def _remaining_tokens(self, standing: float, freed: float) -> float:
         return max(0.0, self.kappa * standing - self.scale * freed)

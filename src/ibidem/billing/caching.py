@@ -13,7 +13,7 @@ from math import inf
 
 
 @dataclass(frozen=True, slots=True)
-class Caching:
+class CacheRules:
     """Cache rules of a model: when its provider reads a prefix from the cache, and which directives it accepts."""
 
     minimum: int
@@ -36,19 +36,19 @@ class Caching:
     """A request can name its conversation, so that it is routed to the server with its cache."""
 
 
-CACHING: dict[str, Caching] = {
+CACHING: dict[str, CacheRules] = {
     # Documented: tools, system, messages; four breakpoints; 20 blocks; each use restarts the TTL, free of charge;
     # `ttl: "1h"` needs no beta header any more (sending one does no harm).
-    "anthropic": Caching(minimum=1024, marks=True, look_back=20, hour=True),
+    "anthropic": CacheRules(minimum=1024, marks=True, look_back=20, hour=True),
     # Documented: automatic from 1,024 tokens on, usually 5 to 10 minutes, never more than an hour; `prompt_cache_key`
     # in both APIs. For gpt-5.5 up to 24 hours are documented, and from gpt-5.6 on at least 30 minutes. Measured on
     # recorded Codex sessions with these models: the cache survived 0 of 7 idle times of one to 24 hours, and 5 of 16 of
     # ten minutes to an hour, so they have the usual TTLs here.
-    "openai": Caching(minimum=1024, step=128, lifetime=600, forgotten=3600, key=True),
+    "openai": CacheRules(minimum=1024, step=128, lifetime=600, forgotten=3600, key=True),
     # Documented: automatic from 2.5 on, 4,096 tokens for all but the 2.5 models. The TTL is not documented: assumed.
-    "google": Caching(minimum=4096, lifetime=600, forgotten=inf),
+    "google": CacheRules(minimum=4096, lifetime=600, forgotten=inf),
     # Documented: in units of 64 tokens on disk, cleared after hours to days without use.
-    "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=inf),
+    "deepseek": CacheRules(minimum=64, step=64, lifetime=3600, forgotten=inf),
 }
 """Provider → its cache rules. `USUAL_CACHING` applies to providers that are not listed."""
 
@@ -59,9 +59,9 @@ in a recorded session, such a provider read 81,280 of 81,336 tokens from its cac
 PAID_CACHING = CACHING["anthropic"]
 """Cache rules of unknown models that charge extra for cache writes."""
 
-_POINTS = Caching(minimum=1024, marks=True, look_back=20)
+_POINTS = CacheRules(minimum=1024, marks=True, look_back=20)
 
-MODELS: tuple[tuple[str, Caching], ...] = (
+MODELS: tuple[tuple[str, CacheRules], ...] = (
     # Documented: an hour for the 4.5 models. Others both rejected and accepted it, so it is not requested.
     ("aws/claude-opus-4-5", replace(_POINTS, hour=True)),
     ("aws/claude-sonnet-4-5", replace(_POINTS, hour=True)),
@@ -97,17 +97,17 @@ HOUSE_NAMES = ("claude-", "gpt-")
 """Prefixes of model names whose provider, and so its TTL, is known although the price list lacks the model."""
 
 
-def caching_of(provider: str, model: str) -> Caching:
+def cache_rules_for(provider: str, model: str) -> CacheRules:
     """Look up the cache rules of a model, by provider and name in the price list."""
     name = bare_name(model)
     place = f"{provider}/{name}"
     usual = CACHING.get(provider, USUAL_CACHING)
-    known = next((row for start, row in MODELS if place.startswith(start)), usual)
-    minimum = next((tokens for start, tokens in MINIMUMS if name.startswith(start)), known.minimum)
-    return known if minimum == known.minimum else replace(known, minimum=minimum)
+    rules = next((row for start, row in MODELS if place.startswith(start)), usual)
+    minimum = next((tokens for start, tokens in MINIMUMS if name.startswith(start)), rules.minimum)
+    return rules if minimum == rules.minimum else replace(rules, minimum=minimum)
 
 
-def unsure(caching: Caching, model: str) -> Caching:
+def conservative_rules(caching: CacheRules, model: str) -> CacheRules:
     """Return the cache rules of a model that is not in the price list: without directives that some servers reject,
     and without a known TTL unless its name tells the provider."""
     known = bare_name(model).startswith(HOUSE_NAMES)
@@ -121,5 +121,5 @@ _SERVED = re.compile(r"(?:[a-z-]+\.)?(?:anthropic|openai|amazon)\.(?=[a-z])")
 def bare_name(model: str) -> str:
     """Strip host, region and vendor from a model's name: `bedrock/us.anthropic.claude-opus-5` is `claude-opus-5`."""
     last = model.rpartition("/")[2]
-    found = _SERVED.match(last)
-    return last[found.end() :] if found else last
+    match = _SERVED.match(last)
+    return last[match.end() :] if match else last

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .caching import Caching
+from .caching import CacheRules
 from .usage import Usage
 
 FOUND_SHARE = 0.5
 """A read of less than this share of the last request is a miss."""
 
 
-class Billed(NamedTuple):
+class BilledRequest(NamedTuple):
     """A request with the provider's usage."""
 
     size: float
@@ -33,8 +33,8 @@ class Billed(NamedTuple):
 class CacheHistory(NamedTuple):
     """Facts about a conversation before a response."""
 
-    caching: Caching
-    last: Billed | None = None
+    caching: CacheRules
+    last: BilledRequest | None = None
     hits: int = 0
     """Number of its requests that were read from the cache."""
     stopped: bool = False
@@ -43,7 +43,7 @@ class CacheHistory(NamedTuple):
     """Tools or system text differ from those of the last request, so the messages after them cannot be cached."""
 
 
-class Verdict(NamedTuple):
+class CacheVerdict(NamedTuple):
     """Result of judging the cache after a response."""
 
     warm: bool = False
@@ -56,22 +56,22 @@ class Verdict(NamedTuple):
     """Stop revising this conversation: the cache misses after our revisions."""
 
 
-NO_VERDICT = Verdict()
+NO_VERDICT = CacheVerdict()
 """Verdict for a conversation's first request."""
 
 
-def was_found(usage: Usage, last: Billed) -> bool:
+def was_found(usage: Usage, last: BilledRequest) -> bool:
     """Whether the previous request was read from the cache."""
     return usage.read >= FOUND_SHARE * min(last.sent, usage.input)
 
 
-def judge(history: CacheHistory, usage: Usage, model: str, at: float, revised: bool) -> Verdict:
+def judge_cache(history: CacheHistory, usage: Usage, model: str, at: float, is_revision: bool) -> CacheVerdict:
     """Judge the cache from the usage of a request sent `at` this time."""
     last, caching = history.last, history.caching
     if last is None:
         return NO_VERDICT
     warm = last.model == model and at - last.at <= caching.lifetime and not history.new_head
     hit = was_found(usage, last)
-    lost = warm and not hit and last.revised and not revised
+    is_lost = warm and not hit and last.revised and not is_revision
     long = usage.input > 2 * caching.minimum
-    return Verdict(warm, hit, lost, lost and long and history.hits > 0 and not history.stopped)
+    return CacheVerdict(warm, hit, is_lost, is_lost and long and history.hits > 0 and not history.stopped)

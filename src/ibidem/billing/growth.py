@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from .calibration import UNSEEN_TOKENS, Weighed, scale_of
+from .calibration import UNSEEN_TOKENS, WeighedMessage, estimate_scale
 
 Keeping = Literal["kept", "turn", "never"]
 """How long thinking counts as input: as long as it is sent, until the user starts a new turn, or never."""
@@ -33,10 +33,10 @@ LITTLE_SHARE = 0.1
 """Thinking of unknown size is ignored in the fit up to this share of the visible growth."""
 
 
-class Answer(NamedTuple):
+class MeasuredResponse(NamedTuple):
     """A response, with our count and the provider's."""
 
-    weighed: Weighed
+    weighed: WeighedMessage
     output: int = 0
     """Recorded output tokens; 0 if unknown."""
     reasoning: int = 0
@@ -45,12 +45,12 @@ class Answer(NamedTuple):
     """Whether the response has thinking; None if the log cannot show it."""
 
 
-class Growth(NamedTuple):
+class InputGrowth(NamedTuple):
     """Growth of the input between two requests."""
 
     theirs: float
     """Growth in the provider's count."""
-    answer: Answer
+    answer: MeasuredResponse
     rest: float
     """Our weighted count of the messages after the response."""
     turn: bool
@@ -71,95 +71,98 @@ class Calibration:
     """Recorded output is the size of a response that is sent back."""
     keeping: Keeping = "kept"
 
-    def size(self, answer: Answer) -> Weighed:
+    def response_size(self, answer: MeasuredResponse) -> WeighedMessage:
         """Estimate the provider tokens of a response during its turn."""
         visible = self.scale * answer.weighed.visible
         thinking = self.scale * self.thinking * answer.weighed.thinking
-        if self.believes(answer):
-            thinking = self._hidden(answer, visible)
+        if self.uses_output(answer):
+            thinking = self._thinking_tokens(answer, visible)
             visible = answer.output - thinking
-        return Weighed(visible, 0.0 if self.keeping == "never" else thinking)
+        return WeighedMessage(visible, 0.0 if self.keeping == "never" else thinking)
 
-    def believes(self, answer: Answer) -> bool:
+    def uses_output(self, answer: MeasuredResponse) -> bool:
         """Whether the recorded output is used as the size of the response."""
         return self.counted and answer.output > 0 and answer.output >= FINAL_SHARE * self.scale * answer.weighed.total
 
-    def _hidden(self, answer: Answer, visible: float) -> float:
+    def _thinking_tokens(self, answer: MeasuredResponse, visible: float) -> float:
         if answer.reasoning:
             return float(min(answer.output, answer.reasoning))
-        hidden = max(0.0, answer.output - visible)
-        told = hidden > UNTOLD_SHARE * answer.output if answer.thinks is None else answer.thinks
-        return hidden if told else 0.0
+        rest_tokens = max(0.0, answer.output - visible)
+        is_thinking = rest_tokens > UNTOLD_SHARE * answer.output if answer.thinks is None else answer.thinks
+        return rest_tokens if is_thinking else 0.0
 
-    def predicted(self, grown: Sequence[Growth]) -> list[float]:
+    def predict_growth(self, growths: Sequence[InputGrowth]) -> list[float]:
         """Predict the growth of each request in provider tokens."""
-        found = []
-        standing = 0.0
-        for each in grown:
-            visible, thinking = self.size(each.answer)
-            standing = thinking + (0.0 if each.first else standing)
-            gone = standing if each.turn and self.keeping == "turn" else 0.0
-            standing -= gone
-            found.append(visible + thinking + self.scale * each.rest - gone)
-        return found
+        sizes = []
+        turn_thinking = 0.0
+        for each in growths:
+            visible, thinking = self.response_size(each.answer)
+            turn_thinking = thinking + (0.0 if each.first else turn_thinking)
+            drop = turn_thinking if each.turn and self.keeping == "turn" else 0.0
+            turn_thinking -= drop
+            sizes.append(visible + thinking + self.scale * each.rest - drop)
+        return sizes
 
 
 USUAL = Calibration()
 
 
-def calibrated(grown: Sequence[Growth], usual: Calibration = USUAL) -> Calibration:
+def fit_calibration(growths: Sequence[InputGrowth], usual: Calibration = USUAL) -> Calibration:
     """Fit the calibration with the best predictions. Recorded output and the usual `keeping` are preferred, unless
     another choice is better by `UNSEEN_TOKENS`. The usual scale applies to too few requests."""
-    counts = (True, False) if any(each.answer.output for each in grown) else (False,)
-    whole = scale_of([(each.rest + each.answer.weighed.total, each.theirs) for each in grown], usual.scale)
-    found = [each for counted in counts for each in _fitted(grown, counted, whole)]
-    doubts = {each: (each.keeping != usual.keeping) + 2 * (each.counted != counts[0]) for each in found}
-    return min(found, key=lambda each: _error(each, grown) + doubts[each] * UNSEEN_TOKENS)
+    counts = (True, False) if any(each.answer.output for each in growths) else (False,)
+    whole = estimate_scale([(each.rest + each.answer.weighed.total, each.theirs) for each in growths], usual.scale)
+    candidates = [each for counted in counts for each in _fit_candidates(growths, counted, whole)]
+    doubts = {each: (each.keeping != usual.keeping) + 2 * (each.counted != counts[0]) for each in candidates}
+    return min(candidates, key=lambda each: _prediction_error(each, growths) + doubts[each] * UNSEEN_TOKENS)
 
 
-def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
-    pairs = zip(grown, calibration.predicted(grown), strict=True)
+def _prediction_error(calibration: Calibration, growths: Sequence[InputGrowth]) -> float:
+    pairs = zip(growths, calibration.predict_growth(growths), strict=True)
     return sum(min(MOST_ERROR, abs(each.theirs - predicted)) for each, predicted in pairs)
 
 
-def _fitted(grown: Sequence[Growth], counted: bool, whole: float) -> list[Calibration]:
+def _fit_candidates(growths: Sequence[InputGrowth], uses_output: bool, whole: float) -> list[Calibration]:
     """Fit one calibration for each `Keeping`. Without visible thinking and recorded output, all three are equal."""
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
-    shown = any(each.answer.weighed.thinking for each in grown)
-    if shown or counted:
-        kept, turn, never = (Calibration(whole, 1.0, counted, keeping) for keeping in ways)
-        first, last = _fit(grown, kept, shown), _fit(grown, never, shown)
-        one_turn = not any(each.turn for each in grown)  # without a second turn, "turn" counts as "kept"
-        return [first, replace(first, keeping="turn") if one_turn else _fit(grown, turn, shown), last]
-    found = _fit(grown, Calibration(whole), shown)
-    return [replace(found, keeping=keeping) for keeping in ways]
+    has_thinking = any(each.answer.weighed.thinking for each in growths)
+    if has_thinking or uses_output:
+        keeps, turn, never = (Calibration(whole, 1.0, uses_output, keeping) for keeping in ways)
+        first, last = _fit_scales(growths, keeps, has_thinking), _fit_scales(growths, never, has_thinking)
+        one_turn = not any(each.turn for each in growths)  # without a second turn, "turn" counts as "kept"
+        return [first, replace(first, keeping="turn") if one_turn else _fit_scales(growths, turn, has_thinking), last]
+    fit = _fit_scales(growths, Calibration(whole), has_thinking)
+    return [replace(fit, keeping=keeping) for keeping in ways]
 
 
-def _fit(grown: Sequence[Growth], found: Calibration, shown: bool) -> Calibration:
+def _fit_scales(growths: Sequence[InputGrowth], calibration: Calibration, has_thinking: bool) -> Calibration:
     """Fit the scales in two rounds: each improves the estimate of thinking. Its scale needs thinking in the log
     (`shown`)."""
-    whole = found.scale
+    whole = calibration.scale
     for _ in range(2):
-        found = replace(found, scale=scale_of(_unknown(found, grown), whole))
-        if shown:
-            found = replace(found, thinking=max(1.0, min(MOST_THINKING, scale_of(_summaries(found, grown)))))
-    return found
+        calibration = replace(calibration, scale=estimate_scale(_visible_growth(calibration, growths), whole))
+        if has_thinking:
+            calibration = replace(
+                calibration,
+                thinking=max(1.0, min(MOST_THINKING, estimate_scale(_thinking_growth(calibration, growths)))),
+            )
+    return calibration
 
 
-def _unknown(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tuple[float, float]]:
+def _visible_growth(calibration: Calibration, growths: Sequence[InputGrowth]) -> Iterator[tuple[float, float]]:
     """Yield growth without recorded output and thinking, in our weighted count and the provider's."""
-    for each, predicted in zip(grown, calibration.predicted(grown), strict=True):
+    for each, prediction in zip(growths, calibration.predict_growth(growths), strict=True):
         ours = each.rest
-        if not calibration.believes(each.answer):
+        if not calibration.uses_output(each.answer):
             ours += each.answer.weighed.visible
             if each.answer.weighed.thinking > LITTLE_SHARE * ours:
                 continue
-        yield ours, each.theirs - (predicted - calibration.scale * ours)
+        yield ours, each.theirs - (prediction - calibration.scale * ours)
 
 
-def _summaries(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tuple[float, float]]:
+def _thinking_growth(calibration: Calibration, growths: Sequence[InputGrowth]) -> Iterator[tuple[float, float]]:
     """Yield thinking without a recorded size, in our weighted count and as the rest of the provider's growth."""
-    for each, predicted in zip(grown, calibration.predicted(grown), strict=True):
+    for each, prediction in zip(growths, calibration.predict_growth(growths), strict=True):
         ours = calibration.scale * each.answer.weighed.thinking
-        if ours and calibration.keeping != "never" and not calibration.believes(each.answer):
-            yield ours, each.theirs - (predicted - calibration.thinking * ours)
+        if ours and calibration.keeping != "never" and not calibration.uses_output(each.answer):
+            yield ours, each.theirs - (prediction - calibration.thinking * ours)

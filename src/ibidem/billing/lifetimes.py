@@ -57,12 +57,12 @@ PHI, CREDIT = 0.8, 0.03
 FIVE_MINUTES, HOUR = 300.0, 3600.0
 """Seconds that separate the three classes of idle times."""
 
-PRIOR_PAUSES = 40
+PRIOR_WEIGHT = 40
 """Number of idle times in this conversation with the same weight as all earlier ones. With fewer, a conversation is
 unlikely to have a single longer idle time, so the past predicts better."""
 
 
-class Pauses(NamedTuple):
+class IdleTimes(NamedTuple):
     """Counts of idle times between a response and the next request: up to five minutes, up to an hour, longer."""
 
     spoken: tuple[int, int, int] = (0, 0, 0)
@@ -72,38 +72,40 @@ class Pauses(NamedTuple):
     conversations: int = 0
     """Number of conversations; 0 if unknown."""
 
-    def __add__(self, other: object) -> Pauses:
+    def __add__(self, other: object) -> IdleTimes:
         """Add the counts of both."""
-        if not isinstance(other, Pauses):
+        if not isinstance(other, IdleTimes):
             return NotImplemented
-        spoken = _summed(self.spoken, other.spoken)
-        return Pauses(spoken, _summed(self.looped, other.looped), self.conversations + other.conversations)
+        spoken = _add_counts(self.spoken, other.spoken)
+        return IdleTimes(spoken, _add_counts(self.looped, other.looped), self.conversations + other.conversations)
 
 
-def _summed(one: Sequence[int], other: Sequence[int]) -> tuple[int, int, int]:
+def _add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, int, int]:
     soon, later, last = map(sum, zip(one, other, strict=True))
     return soon, later, last
 
 
-def counted(pauses: Pauses, spoken: bool, idle: float) -> Pauses:
+def add_idle_time(pauses: IdleTimes, has_spoken: bool, idle: float) -> IdleTimes:
     """Add one idle time to the counts."""
     place = (idle > FIVE_MINUTES) + (idle > HOUR)
 
-    def more(counts: tuple[int, int, int]) -> tuple[int, int, int]:
+    def add_one(counts: tuple[int, int, int]) -> tuple[int, int, int]:
         soon, later, last = (count + (number == place) for number, count in enumerate(counts))
         return soon, later, last
 
-    return pauses._replace(spoken=more(pauses.spoken)) if spoken else pauses._replace(looped=more(pauses.looped))
+    return (
+        pauses._replace(spoken=add_one(pauses.spoken)) if has_spoken else pauses._replace(looped=add_one(pauses.looped))
+    )
 
 
-NO_PAUSES = Pauses()
-USUAL_PAUSES = Pauses((112, 3, 0), (112, 3, 0), 5)
+NO_IDLE_TIMES = IdleTimes()
+USUAL_IDLE_TIMES = IdleTimes((112, 3, 0), (112, 3, 0), 5)
 """Counts that are added to the user's own: in 275 recorded conversations of other users, 324 of 12,615 idle times were
 between five minutes and an hour. Their kind was not recorded, so both kinds are equal. The weight is that of one
 day."""
 
 
-class Asked(NamedTuple):
+class CacheRequest(NamedTuple):
     """Facts about a request before it is sent, for the choice of its TTL."""
 
     messages: int
@@ -127,7 +129,7 @@ class Asked(NamedTuple):
     """Our count of the request parameters; 0 if unknown, or if the client's breakpoints do not cover them."""
 
 
-class Kept(NamedTuple):
+class TtlDecision(NamedTuple):
     """TTL of a request, with the numbers that the next decision needs. It is stored in the journal as plain numbers."""
 
     long: int = NOTHING_LONG
@@ -171,18 +173,18 @@ class Kept(NamedTuple):
     """Requested model (empty if unknown), and dollars for its fresh token: the unit of all costs here."""
 
     @property
-    def pauses(self) -> Pauses:
-        return Pauses(
+    def idle_times(self) -> IdleTimes:
+        return IdleTimes(
             (self.spoken, self.spoken_later, self.spoken_last), (self.looped, self.looped_later, self.looped_last)
         )
 
     @property
-    def whole(self) -> bool:
+    def is_all_hour(self) -> bool:
         """The whole request has a TTL of an hour."""
         return self.long >= max(1, self.length)
 
 
-class Tariff(NamedTuple):
+class CacheTariff(NamedTuple):
     """Prices per token, as multiples of a fresh token in a small request, and the two TTLs in seconds."""
 
     fresh: float
@@ -193,193 +195,207 @@ class Tariff(NamedTuple):
     lifetime_1h: float
 
     @classmethod
-    def of(cls, price: Price, size: float) -> Tariff:
+    def for_size(cls, price: Price, size: float) -> CacheTariff:
         """Make the tariff for a request of this size in tokens."""
         rates, unit, caching = price.rates(size), price.tiers[0][1].fresh or 1.0, price.caching
         fresh, read, write, write_1h = (each / unit for each in (rates.fresh, rates.read, rates.write, rates.write_1h))
         return cls(fresh, read, write, write_1h, caching.lifetime, caching.lifetime_1h)
 
-    def ours(self, kept: Kept) -> float:
-        written_1h = max(0.0, kept.hour - kept.read)
-        written = kept.size - kept.read - written_1h
-        return self.read * kept.read + self.write_1h * written_1h + self.write * written
+    def actual_cost(self, decision: TtlDecision) -> float:
+        written_1h = max(0.0, decision.hour - decision.read)
+        written_tokens = decision.size - decision.read - written_1h
+        return self.read * decision.read + self.write_1h * written_1h + self.write * written_tokens
 
-    def theirs(self, kept: Kept) -> float:
-        if kept.client < 0:
-            return self.fresh * kept.size
-        return self.read * kept.due + self.asked_for(kept.client) * (kept.size - kept.due)
+    def client_cost(self, decision: TtlDecision) -> float:
+        if decision.client < 0:
+            return self.fresh * decision.size
+        return self.read * decision.due + self.write_price(decision.client) * (decision.size - decision.due)
 
-    def asked_for(self, client: int) -> float:
+    def write_price(self, client: int) -> float:
         """Look up the price of a token that is not read: fresh, or written with the client's TTL."""
         return (self.fresh, self.write, self.write_1h)[client + 1]
 
 
-def choose(
+def choose_ttl(
     price: Price,
-    before: Kept | None,
-    asked: Asked,
-    prior: Pauses = NO_PAUSES,
+    before: TtlDecision | None,
+    request: CacheRequest,
+    prior: IdleTimes = NO_IDLE_TIMES,
     phi: float = PHI,
     credit: float = CREDIT,
-) -> Kept:
+) -> TtlDecision:
     """Choose the TTL of a request. Without a cheaper one that the balance covers, the client's own choice stays.
 
     `before` is the decision for the previous request. `prior` has the user's idle times before this conversation.
     """
     if not (price.caching.marks and price.caching.hour):  # the provider has only one TTL
-        return Kept(asked.messages if asked.long else NOTHING_LONG)
+        return TtlDecision(request.messages if request.long else NOTHING_LONG)
     unit = price.tiers[0][1].fresh or 1.0
-    settled = Kept(model=price.model, unit=unit)
+    state = TtlDecision(model=price.model, unit=unit)
     if before is not None:
-        settled = _settled(price, before, asked)
-        pauses = counted(settled.pauses, asked.spoken, asked.idle or 0.0)
-        settled = _priced(settled, price.model, unit)._replace(requests=settled.requests + 1, **_flat(pauses))
-        asked = asked._replace(head=asked.head or before.head)
+        state = _settle_request(price, before, request)
+        idle_times = add_idle_time(state.idle_times, request.spoken, request.idle or 0.0)
+        state = _convert_prices(state, price.model, unit)._replace(
+            requests=state.requests + 1, **_idle_time_fields(idle_times)
+        )
+        request = request._replace(head=request.head or before.head)
         if before.model not in ("", price.model):  # another model has no cache, as after a long idle time
-            asked = asked._replace(idle=float("inf"))
-    worth = _worth(price, settled, prior)
-    *wanted, least = _options(price, settled, asked, worth)
+            request = request._replace(idle=float("inf"))
+    worth = _compare_ttls(price, state, prior)
+    *options, least = _list_options(price, state, request, worth)
 
-    def fits(long: int) -> bool:
-        ahead = 0.0 if asked.long is None or settled.whole or long < asked.messages else worth.ahead
-        return _fits(price, _after(price, settled, asked, long, MAX_TOKENS_PER_TOKEN), asked, phi, credit, ahead)
+    def is_covered(long: int) -> bool:
+        ahead = 0.0 if request.long is None or state.is_all_hour or long < request.messages else worth.ahead
+        return _is_covered(
+            price, _predict_state(price, state, request, long, MAX_TOKENS_PER_TOKEN), request, phi, credit, ahead
+        )
 
-    long = next(filter(fits, wanted), least)
-    found = _after(price, settled, asked, long)
-    return found._replace(spent=found.paid + _cost(price, found) + _way_back(price, found, credit))
+    long = next(filter(is_covered, options), least)
+    decision = _predict_state(price, state, request, long)
+    return decision._replace(
+        spent=decision.paid + _extra_cost(price, decision) + _reversal_cost(price, decision, credit)
+    )
 
 
-def _flat(pauses: Pauses) -> dict[str, Any]:
+def _idle_time_fields(pauses: IdleTimes) -> dict[str, Any]:
     names = ("spoken", "spoken_later", "spoken_last", "looped", "looped_later", "looped_last")
     return dict(zip(names, (*pauses.spoken, *pauses.looped), strict=True))
 
 
-def _priced(kept: Kept, model: str, unit: float) -> Kept:
+def _convert_prices(decision: TtlDecision, model: str, unit: float) -> TtlDecision:
     """Convert the costs to prices of a model."""
-    rate = kept.unit / unit if kept.model else 1.0
-    return kept._replace(model=model, unit=unit, paid=rate * kept.paid, bill=rate * kept.bill, saved=rate * kept.saved)
+    rate = decision.unit / unit if decision.model else 1.0
+    return decision._replace(
+        model=model, unit=unit, paid=rate * decision.paid, bill=rate * decision.bill, saved=rate * decision.saved
+    )
 
 
-def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
+def _settle_request(price: Price, before: TtlDecision, request: CacheRequest) -> TtlDecision:
     """Settle the last request with its provider's counts, or with an upper bound without counts."""
-    size = float(asked.context or before.size)
-    sent = before._replace(
+    size = float(request.context or before.size)
+    state = before._replace(
         size=size,
-        hour=size if before.whole else min(before.hour, size),
+        hour=size if before.is_all_hour else min(before.hour, size),
         read=min(before.read, size),
         due=min(before.due, size),
     )
-    if asked.cached is not None:
-        read = min(float(max(0, asked.cached)), size)
-        if read and 0 < sent.read <= sent.hour and not before.whole:  # only the part with a TTL of an hour was left
-            sent = sent._replace(hour=read, read=read)
-        ours = max(sent.read, sent.hour) if sent.read else 0.0  # the client would read other cached parts too
+    if request.cached is not None:
+        read = min(float(max(0, request.cached)), size)
+        if (
+            read and 0 < state.read <= state.hour and not before.is_all_hour
+        ):  # only the part with a TTL of an hour was left
+            state = state._replace(hour=read, read=read)
+        ours = max(state.read, state.hour) if state.read else 0.0  # the client would read other cached parts too
         # If the size had only been estimated, the part that both read can be larger than the estimate.
-        missed, more = read < FULL_READ_SHARE * sent.read, read > ours or sent.due >= sent.read
-        alone = sent.client < 0 or sent.requests < 2 or sent.read  # a first request does not predict later ones
-        others = max(sent.others, 0.0 if alone else read)
-        due = min(sent.due, read) if missed else max(sent.due, read) if more else sent.due
+        is_miss, has_more = read < FULL_READ_SHARE * state.read, read > ours or state.due >= state.read
+        alone = state.client < 0 or state.requests < 2 or state.read  # a first request does not predict later ones
+        others = max(state.others, 0.0 if alone else read)
+        due = min(state.due, read) if is_miss else max(state.due, read) if has_more else state.due
         due = max(due, min(others, read))
-        sent = sent._replace(read=read, due=due, others=others, missed=sent.missed + missed)
-    tariff = Tariff.of(price, size)
-    told = asked.context is not None and asked.cached is not None
-    cost, bill = _cost(price, sent), tariff.theirs(sent)
-    if told and size < price.caching.minimum:  # too short for the cache, so all tokens are fresh
+        state = state._replace(read=read, due=due, others=others, missed=state.missed + is_miss)
+    tariff = CacheTariff.for_size(price, size)
+    is_counted = request.context is not None and request.cached is not None
+    cost, bill = _extra_cost(price, state), tariff.client_cost(state)
+    if is_counted and size < price.caching.minimum:  # too short for the cache, so all tokens are fresh
         cost, bill = 0.0, tariff.fresh * size
-    worth = tariff.read if sent.due else tariff.asked_for(sent.client)
-    return sent._replace(
-        paid=before.paid + (cost if told else max(0.0, MAX_TOKENS_PER_TOKEN * cost)),
-        bill=before.bill + (bill if told else 0.0),
-        saved=before.saved + worth * asked.removed,
+    worth = tariff.read if state.due else tariff.write_price(state.client)
+    return state._replace(
+        paid=before.paid + (cost if is_counted else max(0.0, MAX_TOKENS_PER_TOKEN * cost)),
+        bill=before.bill + (bill if is_counted else 0.0),
+        saved=before.saved + worth * request.removed,
     )
 
 
-def _cost(price: Price, kept: Kept) -> float:
+def _extra_cost(price: Price, decision: TtlDecision) -> float:
     """Compute the extra cost of a request compared with the client's TTL."""
-    tariff = Tariff.of(price, kept.size)
-    return tariff.ours(kept) - tariff.theirs(kept)
+    tariff = CacheTariff.for_size(price, decision.size)
+    return tariff.actual_cost(decision) - tariff.client_cost(decision)
 
 
-def _options(price: Price, last: Kept, asked: Asked, worth: Worth) -> list[int]:
+def _list_options(price: Price, last: TtlDecision, request: CacheRequest, worth: TtlComparison) -> list[int]:
     """List the possible values of `TtlDecision.long`, the best first. The last one needs no balance.
 
     A warm prefix keeps its TTL. Messages can have different TTLs only with our own breakpoints: a client moves its
     breakpoints along with its messages, so a provider would not find the earlier entry again.
     """
-    caching, idle, everything = price.caching, asked.idle or 0.0, [asked.messages]
-    head = [0] if asked.head >= caching.minimum else []
+    caching, idle, everything = price.caching, request.idle or 0.0, [request.messages]
+    head = [0] if request.head >= caching.minimum else []
     if not last.size or idle > (caching.lifetime_1h if last.hour else caching.lifetime):
-        if asked.long:
+        if request.long:
             return everything if worth.writing else [NOTHING_LONG, *everything]
         return [*everything, *head, NOTHING_LONG] if worth.writing else [NOTHING_LONG]
-    if asked.long:
-        return everything if last.whole else [last.long]
+    if request.long:
+        return everything if last.is_all_hour else [last.long]
     if not last.hour or not worth.keeping:
         return [NOTHING_LONG]
-    part = [last.long] if asked.long is None or not last.whole else head or [NOTHING_LONG]
-    grows = worth.writing if asked.long is None or idle > caching.lifetime else worth.going_on
-    return [*everything, *part] if grows and (last.whole or idle > caching.lifetime) else part
+    part = [last.long] if request.long is None or not last.is_all_hour else head or [NOTHING_LONG]
+    grows = worth.writing if request.long is None or idle > caching.lifetime else worth.going_on
+    return [*everything, *part] if grows and (last.is_all_hour or idle > caching.lifetime) else part
 
 
-def _after(price: Price, last: Kept, asked: Asked, long: int, factor: float = 1.0) -> Kept:
+def _predict_state(
+    price: Price, last: TtlDecision, request: CacheRequest, long: int, factor: float = 1.0
+) -> TtlDecision:
     """Predict the state after a request with this TTL. `factor`: provider tokens per new token of our count."""
-    size = last.size + factor * (asked.new + (0.0 if last.size else asked.head))
-    caching, idle = price.caching, asked.idle or 0.0
+    size = last.size + factor * (request.new + (0.0 if last.size else request.head))
+    caching, idle = price.caching, request.idle or 0.0
     forgets = caching.lifetime_1h if last.client > 0 else caching.lifetime
     hour = 0.0
-    if long >= asked.messages:
+    if long >= request.messages:
         hour = size
     elif long >= 0:
-        hour = last.hour if long == last.long and last.hour else min(size, MAX_TOKENS_PER_TOKEN * asked.head)
-    found = last.hour if last.long else min(last.hour, LEAST_NEW_SHARE * asked.head)
+        hour = last.hour if long == last.long and last.hour else min(size, MAX_TOKENS_PER_TOKEN * request.head)
+    cached_part = last.hour if last.long else min(last.hour, LEAST_NEW_SHARE * request.head)
     return last._replace(
         long=long,
-        length=asked.messages,
-        client=-1 if asked.long is None else int(asked.long),
+        length=request.messages,
+        client=-1 if request.long is None else int(request.long),
         size=size,
         hour=hour,
-        head=asked.head,
-        read=last.size if idle <= caching.lifetime else found if idle <= caching.lifetime_1h else 0.0,
+        head=request.head,
+        read=last.size if idle <= caching.lifetime else cached_part if idle <= caching.lifetime_1h else 0.0,
         due=last.size if last.client >= 0 and idle <= forgets else min(last.others, last.size),
         requests=max(1, last.requests),
     )
 
 
-def _fits(price: Price, kept: Kept, asked: Asked, phi: float, credit: float, ahead: float = 0.0) -> bool:
+def _is_covered(
+    price: Price, decision: TtlDecision, request: CacheRequest, phi: float, credit: float, ahead: float = 0.0
+) -> bool:
     """Whether the balance covers a decision, now and at any next idle time.
 
     `kept` has upper bounds of its sizes. `ahead`: number of further requests of usual size that must be covered too.
     """
-    small = kept.size - (MAX_TOKENS_PER_TOKEN - LEAST_NEW_SHARE) * asked.new
-    least = kept._replace(size=small, due=min(kept.due, small))
-    bill = kept.bill + Tariff.of(price, small).theirs(least)
-    room = phi * kept.saved + credit * bill - kept.paid - max(0.0, asked.spent)
-    cost = _cost(price, kept) * (1.0 if asked.context is not None else MAX_TOKENS_PER_TOKEN)
-    if asked.long and kept.hour < kept.size and (price.window is None or asked.context is None):
+    small = decision.size - (MAX_TOKENS_PER_TOKEN - LEAST_NEW_SHARE) * request.new
+    least = decision._replace(size=small, due=min(decision.due, small))
+    bill = decision.bill + CacheTariff.for_size(price, small).client_cost(least)
+    room = phi * decision.saved + credit * bill - decision.paid - max(0.0, request.spent)
+    cost = _extra_cost(price, decision) * (1.0 if request.context is not None else MAX_TOKENS_PER_TOKEN)
+    if request.long and decision.hour < decision.size and (price.window is None or request.context is None):
         return False
-    if ahead and kept.client == 0:
-        tariff = Tariff.of(price, kept.size)
-        cost += (tariff.write_1h - tariff.write) * ahead * max(0.0, kept.size - asked.head) / kept.requests
-    return cost + _way_back(price, kept, credit) <= room
+    if ahead and decision.client == 0:
+        tariff = CacheTariff.for_size(price, decision.size)
+        cost += (tariff.write_1h - tariff.write) * ahead * max(0.0, decision.size - request.head) / decision.requests
+    return cost + _reversal_cost(price, decision, credit) <= room
 
 
-def _way_back(price: Price, kept: Kept, credit: float) -> float:
+def _reversal_cost(price: Price, decision: TtlDecision, credit: float) -> float:
     """Compute the maximum cost of the next idle time if the client's hour would outlast it and our TTL does not.
 
     The part with the shorter TTL is then written again, for an hour. Growth until then saves on writes and raises the
     client's own cost, so the current size and the largest size are both checked.
     """
-    if kept.client < 1 or kept.hour >= kept.size:
+    if decision.client < 1 or decision.hour >= decision.size:
         return 0.0
-    tariff, window = Tariff.of(price, kept.size), max(price.window or 0.0, kept.size)
-    spared = tariff.write_1h - tariff.write + credit * tariff.write_1h
+    tariff, window = CacheTariff.for_size(price, decision.size), max(price.window or 0.0, decision.size)
+    saving = tariff.write_1h - tariff.write + credit * tariff.write_1h
     return max(
-        (tariff.write_1h - tariff.read) * (size - kept.hour) - spared * (size - kept.size)
-        for size in (kept.size, window)
+        (tariff.write_1h - tariff.read) * (size - decision.hour) - saving * (size - decision.size)
+        for size in (decision.size, window)
     )
 
 
-class Worth(NamedTuple):
+class TtlComparison(NamedTuple):
     """Whether a TTL of an hour is expected to be cheaper, for different parts of a request."""
 
     writing: bool
@@ -392,34 +408,34 @@ class Worth(NamedTuple):
     """Expected requests until the next idle time between five minutes and an hour."""
 
 
-def _worth(price: Price, kept: Kept, prior: Pauses) -> Worth:
-    tariff = Tariff.of(price, kept.size)
-    dearer, spared = tariff.write_1h - tariff.write, tariff.write - tariff.read
-    known = prior + USUAL_PAUSES
-    later, last = expected_pauses(kept.pauses, known)
-    usual = sum(map(sum, known[:2])) / known.conversations
-    requests = 1 / (last + 1 / (usual + kept.requests))
-    gain = later * spared - kept.missed / (kept.requests + PRIOR_PAUSES) * dearer
-    writing = gain * requests >= dearer
-    return Worth(writing, writing or gain * kept.requests >= dearer, gain >= 0, min(requests, 1 / later))
+def _compare_ttls(price: Price, decision: TtlDecision, prior: IdleTimes) -> TtlComparison:
+    tariff = CacheTariff.for_size(price, decision.size)
+    extra, saving = tariff.write_1h - tariff.write, tariff.write - tariff.read
+    prior_counts = prior + USUAL_IDLE_TIMES
+    later, last = expected_idle_times(decision.idle_times, prior_counts)
+    usual = sum(map(sum, prior_counts[:2])) / prior_counts.conversations
+    requests = 1 / (last + 1 / (usual + decision.requests))
+    gain = later * saving - decision.missed / (decision.requests + PRIOR_WEIGHT) * extra
+    writing = gain * requests >= extra
+    return TtlComparison(writing, writing or gain * decision.requests >= extra, gain >= 0, min(requests, 1 / later))
 
 
-def expected_pauses(own: Pauses, known: Pauses) -> tuple[float, float]:
+def expected_idle_times(own: IdleTimes, prior_counts: IdleTimes) -> tuple[float, float]:
     """Estimate the shares of future idle times that are between five minutes and an hour, and longer."""
-    past, here = sum(map(sum, known[:2])), sum(map(sum, own[:2]))
+    past, here = sum(map(sum, prior_counts[:2])), sum(map(sum, own[:2]))
     later = last = 0.0
-    for kind, before in ((own.spoken, known.spoken), (own.looped, known.looped)):
-        share = (sum(kind) + PRIOR_PAUSES * sum(before) / past) / (here + PRIOR_PAUSES)
-        weight = min(1.0, PRIOR_PAUSES / sum(before))
+    for kind, before in ((own.spoken, prior_counts.spoken), (own.looped, prior_counts.looped)):
+        share = (sum(kind) + PRIOR_WEIGHT * sum(before) / past) / (here + PRIOR_WEIGHT)
+        weight = min(1.0, PRIOR_WEIGHT / sum(before))
         every = sum(kind) + weight * sum(before)
         later += share * (kind[1] + weight * before[1]) / every
         last += share * (kind[2] + weight * before[2]) / every
     return later, last
 
 
-def checked_mode(cache: object) -> CacheMode:
+def validate_cache_mode(cache: object) -> CacheMode:
     """Check a cache mode. Raises UsageError if it is unknown."""
-    for known in CACHE_MODES:
-        if cache == known:
-            return known
+    for mode in CACHE_MODES:
+        if cache == mode:
+            return mode
     raise UsageError(f"cache: {cache!r} is unknown: use one of {', '.join(CACHE_MODES)}")

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
-from .caching import Caching
+from .caching import CacheRules
 from .prices import Rates
 from .usage import FULL_READ_SHARE, Usage
 
@@ -45,7 +45,7 @@ class CachedRequest(NamedTuple):
     """Digests of tools and system text; None if unknown, which counts as unchanged."""
 
 
-class SinceThen(NamedTuple):
+class PrefixOverlap(NamedTuple):
     """The common prefix of two requests of a conversation."""
 
     shared: int
@@ -61,7 +61,7 @@ class SinceThen(NamedTuple):
     """Number of messages that were read from the cache; None if unknown."""
 
 
-class Miss(NamedTuple):
+class CacheMiss(NamedTuple):
     """A cache miss: tokens that had been sent before and were not read from the cache."""
 
     cause: MissCause
@@ -72,7 +72,7 @@ class Miss(NamedTuple):
     """Cost of these tokens, above the price of reading them."""
 
 
-class Shares(NamedTuple):
+class CacheShares(NamedTuple):
     """Shares of input tokens by cache use, as fractions of one."""
 
     read: float = 0.0
@@ -83,123 +83,125 @@ class Shares(NamedTuple):
     """Not cached."""
 
 
-def shares(usages: Iterable[Usage]) -> Shares | None:
+def cache_shares(usages: Iterable[Usage]) -> CacheShares | None:
     """Compute cache shares of requests; None without input tokens."""
-    counted = list(usages)
-    total = sum(usage.input for usage in counted)
+    usage_list = list(usages)
+    total = sum(usage.input for usage in usage_list)
     if not total:
         return None
-    return Shares(
-        sum(usage.read for usage in counted) / total,
-        sum(usage.written for usage in counted) / total,
-        sum(usage.written_1h for usage in counted) / total,
-        sum(usage.fresh for usage in counted) / total,
+    return CacheShares(
+        sum(usage.read for usage in usage_list) / total,
+        sum(usage.written for usage in usage_list) / total,
+        sum(usage.written_1h for usage in usage_list) / total,
+        sum(usage.fresh for usage in usage_list) / total,
     )
 
 
-def explain(
-    before: CachedRequest | None, sent: CachedRequest, since: SinceThen, caching: Caching, rates: Rates
-) -> Miss | None:
+def explain_miss(
+    before: CachedRequest | None, request: CachedRequest, overlap: PrefixOverlap, caching: CacheRules, rates: Rates
+) -> CacheMiss | None:
     """Find the cause of a cache miss; None if there was no miss, or no previous request."""
     if before is None:
         return None
-    could = _could(before, sent, since)
-    lost = could - sent.usage.read
-    if lost <= max((1 - FULL_READ_SHARE) * could, caching.step):
+    readable = _readable_tokens(before, request, overlap)
+    missing = readable - request.usage.read
+    if missing <= max((1 - FULL_READ_SHARE) * readable, caching.step):
         return None
-    cause, where = _cause(before, sent, since, caching)
-    return Miss(cause, where, lost, lost * max(0.0, paid_per_token(sent.usage, rates) - rates.read))
+    cause, where = _find_cause(before, request, overlap, caching)
+    return CacheMiss(cause, where, missing, missing * max(0.0, paid_per_token(request.usage, rates) - rates.read))
 
 
-def is_unmarked(usages: Iterable[Usage], caching: Caching) -> bool:
+def lacks_breakpoints(usages: Iterable[Usage], caching: CacheRules) -> bool:
     """Whether a conversation had no cache breakpoints at all, although its provider needs them and it was long enough.
 
     A log without counts of cache reads and writes looks the same.
     """
-    counted = list(usages)
-    touched = any(usage.read or usage.written or usage.written_1h for usage in counted)
-    return caching.marks and not touched and sum(usage.input >= caching.minimum for usage in counted) > 1
+    usage_list = list(usages)
+    uses_cache = any(usage.read or usage.written or usage.written_1h for usage in usage_list)
+    return caching.marks and not uses_cache and sum(usage.input >= caching.minimum for usage in usage_list) > 1
 
 
-def marks_would_save(
-    before: CachedRequest | None, sent: CachedRequest, since: SinceThen, caching: Caching, rates: Rates
+def breakpoint_savings(
+    before: CachedRequest | None, request: CachedRequest, overlap: PrefixOverlap, caching: CacheRules, rates: Rates
 ) -> float:
     """Compute the dollars that five-minute breakpoints would have saved in a request; negative if they cost more."""
-    size = sent.usage.input
+    size = request.usage.input
     if size < caching.minimum:
         return 0.0
-    found = 0.0
-    if before and before.usage.input >= caching.minimum and before.model == sent.model:
-        warm = (_idle(before, sent) or 0.0) <= caching.lifetime
-        same = _changed_head(before, sent) is None
-        found = since.tokens if since.tokens is not None else _could(before, sent, since)
-        found = min(found, before.usage.input, size) if warm and same else 0.0
-    return size * rates.fresh - found * rates.read - (size - found) * rates.write
+    shared_tokens = 0.0
+    if before and before.usage.input >= caching.minimum and before.model == request.model:
+        warm = (_idle_seconds(before, request) or 0.0) <= caching.lifetime
+        same = _changed_head(before, request) is None
+        shared_tokens = overlap.tokens if overlap.tokens is not None else _readable_tokens(before, request, overlap)
+        shared_tokens = min(shared_tokens, before.usage.input, size) if warm and same else 0.0
+    return size * rates.fresh - shared_tokens * rates.read - (size - shared_tokens) * rates.write
 
 
 def paid_per_token(usage: Usage, rates: Rates) -> float:
     """Compute the average dollars per token that was not read from the cache."""
-    rest = usage.input - usage.read
-    if not rest:
+    unread_tokens = usage.input - usage.read
+    if not unread_tokens:
         return rates.write
-    return (usage.fresh * rates.fresh + usage.written * rates.write + usage.written_1h * rates.write_1h) / rest
+    return (usage.fresh * rates.fresh + usage.written * rates.write + usage.written_1h * rates.write_1h) / unread_tokens
 
 
-def _could(before: CachedRequest, sent: CachedRequest, since: SinceThen) -> float:
+def _readable_tokens(before: CachedRequest, request: CachedRequest, overlap: PrefixOverlap) -> float:
     """Compute the tokens that could have been read, with a warm cache and an unchanged prefix."""
-    whole = min(before.usage.input, sent.usage.input)
-    if since.shared < before.messages and sent.messages <= before.messages:  # a rewind or a compaction
-        return min(whole, since.tokens or 0.0)
+    whole = min(before.usage.input, request.usage.input)
+    if overlap.shared < before.messages and request.messages <= before.messages:  # a rewind or a compaction
+        return min(whole, overlap.tokens or 0.0)
     return whole
 
 
-def _cause(before: CachedRequest, sent: CachedRequest, since: SinceThen, caching: Caching) -> tuple[MissCause, str]:
-    if before.model != sent.model:
-        return "model", f"{before.model or '(not named)'} → {sent.model or '(not named)'}"
+def _find_cause(
+    before: CachedRequest, request: CachedRequest, overlap: PrefixOverlap, caching: CacheRules
+) -> tuple[MissCause, str]:
+    if before.model != request.model:
+        return "model", f"{before.model or '(not named)'} → {request.model or '(not named)'}"
     if before.usage.input < caching.minimum:
         return "minimum", f"{before.usage.input:,} of {caching.minimum:,} tokens"
-    if caching.marks and _left_unmarked(before.usage, sent.usage):
+    if caching.marks and _lacked_breakpoint(before.usage, request.usage):
         return "unmarked", ""
-    idle = _idle(before, sent)
-    if idle is not None and idle > (caching.lifetime_1h if since.long else caching.lifetime):
-        return "pause", _duration(idle)
-    if (changed := _changed_head(before, sent)) is not None:
-        return changed, changed
-    if since.shared < before.messages:
-        return "history", f"message {since.shared + 1:,} of {sent.messages:,}"
-    if caching.look_back is not None and since.blocks is not None and since.blocks > caching.look_back:
-        return "look-back", f"{since.blocks:,} blocks"
-    return "unexplained", _stopped(sent, since)
+    idle = _idle_seconds(before, request)
+    if idle is not None and idle > (caching.lifetime_1h if overlap.long else caching.lifetime):
+        return "pause", _format_duration(idle)
+    if (part := _changed_head(before, request)) is not None:
+        return part, part
+    if overlap.shared < before.messages:
+        return "history", f"message {overlap.shared + 1:,} of {request.messages:,}"
+    if caching.look_back is not None and overlap.blocks is not None and overlap.blocks > caching.look_back:
+        return "look-back", f"{overlap.blocks:,} blocks"
+    return "unexplained", _read_end(request, overlap)
 
 
-def _stopped(sent: CachedRequest, since: SinceThen) -> str:
+def _read_end(request: CachedRequest, overlap: PrefixOverlap) -> str:
     """Name the message at which the cache read stopped: an unknown difference may be there."""
-    if not sent.usage.read:
+    if not request.usage.read:
         return "from the start"
-    if since.stopped is None or since.stopped >= sent.messages:
+    if overlap.stopped is None or overlap.stopped >= request.messages:
         return ""
-    return f"from message {since.stopped + 1:,} of {sent.messages:,} on"
+    return f"from message {overlap.stopped + 1:,} of {request.messages:,} on"
 
 
-def _left_unmarked(before: Usage, usage: Usage) -> bool:
+def _lacked_breakpoint(before: Usage, usage: Usage) -> bool:
     """Whether everything that the previous request had cached was read, so the missing part had no breakpoint."""
-    kept = before.input - before.fresh
-    return usage.read >= FULL_READ_SHARE * kept
+    cached_tokens = before.input - before.fresh
+    return usage.read >= FULL_READ_SHARE * cached_tokens
 
 
-def _changed_head(before: CachedRequest, sent: CachedRequest) -> Literal["tools", "system"] | None:
-    if None not in (before.tools, sent.tools) and before.tools != sent.tools:
+def _changed_head(before: CachedRequest, request: CachedRequest) -> Literal["tools", "system"] | None:
+    if None not in (before.tools, request.tools) and before.tools != request.tools:
         return "tools"
-    if None not in (before.system, sent.system) and before.system != sent.system:
+    if None not in (before.system, request.system) and before.system != request.system:
         return "system"
     return None
 
 
-def _idle(before: CachedRequest, sent: CachedRequest) -> float | None:
+def _idle_seconds(before: CachedRequest, request: CachedRequest) -> float | None:
     since = before.answered if before.answered is not None else before.at
-    return None if since is None or sent.at is None else sent.at - since
+    return None if since is None or request.at is None else request.at - since
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60):,} h"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..environment import data_folder
 from ..errors import IbidemError
-from .lifetimes import Pauses
+from .lifetimes import IdleTimes
 
 PAUSES_FILE = "pauses.json"
 PAUSES_VERSION = 1
@@ -23,20 +23,20 @@ MAX_COUNT = 10**12
 MAX_FILE_BYTES = 4096
 
 
-def load_pauses(folder: Path | None = None) -> Pauses:
+def load_idle_times(folder: Path | None = None) -> IdleTimes:
     """Load the counts from a folder (default: the data folder); empty counts without a file."""
     with suppress(OSError, ValueError, RecursionError, IbidemError):
         with open((folder or data_folder()) / PAUSES_FILE, "rb") as file:
-            found = json.loads(file.read(MAX_FILE_BYTES))
-        if isinstance(found, dict) and found.get("version") == PAUSES_VERSION:
-            spoken, looped = _counts(found.get("spoken")), _counts(found.get("looped"))
-            conversations = found.get("conversations")
-            if spoken and looped and isinstance(conversations, int) and _is_count(conversations):
-                return Pauses(spoken, looped, conversations)
-    return Pauses()
+            value = json.loads(file.read(MAX_FILE_BYTES))
+        if isinstance(value, dict) and value.get("version") == PAUSES_VERSION:
+            user_counts, loop_counts = _read_counts(value.get("spoken")), _read_counts(value.get("looped"))
+            conversations = value.get("conversations")
+            if user_counts and loop_counts and isinstance(conversations, int) and _is_count(conversations):
+                return IdleTimes(user_counts, loop_counts, conversations)
+    return IdleTimes()
 
 
-def keep_pauses(pauses: Pauses, folder: Path | None = None) -> None:
+def save_idle_times(pauses: IdleTimes, folder: Path | None = None) -> None:
     """Replace the stored counts atomically. After an error, the old ones stay."""
     value = {"version": PAUSES_VERSION, **pauses._asdict()}
     with suppress(OSError, IbidemError):
@@ -54,7 +54,7 @@ def keep_pauses(pauses: Pauses, folder: Path | None = None) -> None:
                 os.unlink(beside)
 
 
-def _counts(value: Any) -> tuple[int, int, int] | None:
+def _read_counts(value: Any) -> tuple[int, int, int] | None:
     """Read three counts; None for any other value."""
     match value:
         case [soon, later, last] if all(map(_is_count, value)):

@@ -7,7 +7,7 @@ estimate.
 from __future__ import annotations
 
 from ..model import Thinking
-from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
+from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, is_version
 
 SEALED_CHARACTERS_PER_TOKEN = 6.0
 """Characters of a signature per token of our count, beyond the length that every signature has.
@@ -42,10 +42,10 @@ FIRST_KEPT: Versions = {
 
 def signs_thinking(model: str) -> bool:
     """Whether a model signs thinking together with everything before it. Unknown Claude models count as such."""
-    return reaches(model, FIRST_SIGNED, unknown=False)
+    return is_version(model, FIRST_SIGNED, unknown=False)
 
 
 def keeps_thinking(model: str) -> bool:
     """Whether thinking of earlier turns counts as input while it is sent, by the model's name, if usage does not show
     it."""
-    return reaches(model, FIRST_KEPT, unknown=True)
+    return is_version(model, FIRST_KEPT, unknown=True)

@@ -19,7 +19,7 @@ FIRST_CLAUDES = ("claude-instant", "claude-v", "claude-1", "claude-2")
 _VERSION = re.compile(r"(?<![\d.])(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
 
 
-def reaches(model: str, versions: Versions, unknown: bool) -> bool:
+def is_version(model: str, versions: Versions, unknown: bool) -> bool:
     """Whether a model has at least the version in the table. Returns `unknown` if no name matches.
 
     A name without a version counts as the newest version.
@@ -28,5 +28,5 @@ def reaches(model: str, versions: Versions, unknown: bool) -> bool:
     first = next((first for family, first in versions.items() if family in name), None)
     if first is None:
         return unknown
-    told = _VERSION.search(name)
-    return first != NEVER and (told is None or (int(told[1]), int(told[2] or 0)) >= first)
+    match = _VERSION.search(name)
+    return first != NEVER and (match is None or (int(match[1]), int(match[2] or 0)) >= first)

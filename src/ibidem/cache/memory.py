@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any, Final
 
 from ..calls import FILE_KEYS
-from ..markers.repeats import decoded_arguments, refers, repeated, short_call
-from ..model import size
+from ..markers.repeats import contains_reference, parse_arguments, repeat_hint, short_call
+from ..model import utf8_size
 from .json_changes import describe_changes, parse_plain_object
 from .near_references import DEFAULT_NEAR, NearRefConfig
-from .outputs import Emission, ToolKind, be_names, be_text, utf8
+from .outputs import Emission, ToolKind, check_names, check_text, encode_utf8
 
 MAX_PARTITIONS = 64
 
@@ -48,13 +48,13 @@ class OutputMemories:
 
     def of(self, key: Hashable) -> OutputMemory:
         """Return the memory of this context, a new one if needed. It becomes the most recently used."""
-        found = self._memories.get(key)
-        if found is None:
+        memory = self._memories.get(key)
+        if memory is None:
             while len(self._memories) >= self.max_partitions:
                 self._memories.popitem(last=False)
-            found = self._memories[key] = OutputMemory(self.settings)
+            memory = self._memories[key] = OutputMemory(self.settings)
         self._memories.move_to_end(key)
-        return found
+        return memory
 
     def forget(self, key: Hashable) -> bool:
         """Drop the memory of this context. Return False if there was no memory."""
@@ -62,10 +62,10 @@ class OutputMemories:
 
     def forget_where(self, test: Callable[[Hashable], bool]) -> int:
         """Drop the memories of all contexts whose key passes `test`. Return their number."""
-        gone = [key for key in self._memories if test(key)]
-        for key in gone:
+        dropped_keys = [key for key in self._memories if test(key)]
+        for key in dropped_keys:
             del self._memories[key]
-        return len(gone)
+        return len(dropped_keys)
 
 
 MAX_NEAR_BYTES = 65_536
@@ -110,10 +110,10 @@ class _FullOutput:
     body: str | None
     call: int
     turn: int
-    at: float
-    hinted: set[bytes] = field(default_factory=set)
+    sent_at: float
+    hinted_calls: set[bytes] = field(default_factory=set)
     """Hashes of calls that received a hint to this output. Repeating such a call shows that the hint did not help."""
-    vague: bool = False
+    is_ambiguous: bool = False
     """True if another call of its turn has the same short form and returned another output, so a hint could mean
     either."""
 
@@ -123,15 +123,15 @@ class OutputMemory:
 
     def __init__(self, settings: MemorySettings = _DEFAULT) -> None:
         self.settings: Final = settings
-        self._sent: OrderedDict[bytes, _FullOutput] = OrderedDict()
+        self._outputs: OrderedDict[bytes, _FullOutput] = OrderedDict()
         self._calls = self._turns = 0
-        self._explained = False
-        self._take_back: Callable[[], None] = _nothing
-        self._given: dict[str, int] = {}
+        self._has_explained = False
+        self._take_back: Callable[[], None] = _no_hint
+        self._turn_outputs: dict[str, int] = {}
         """Hash of the output of each call of this turn, by label."""
 
     def __len__(self) -> int:
-        return len(self._sent)
+        return len(self._outputs)
 
     @property
     def calls(self) -> int:
@@ -140,19 +140,19 @@ class OutputMemory:
 
     def forget(self) -> None:
         """Drop everything after the host compacted: the model no longer sees the outputs that hints would name."""
-        self._sent.clear()
-        self._explained = False
+        self._outputs.clear()
+        self._has_explained = False
 
     def next_turn(self) -> None:
         """Report that all calls of a turn have ended, and the model sees their outputs."""
         self._turns += 1
-        self._given.clear()
+        self._turn_outputs.clear()
 
     def take_back(self) -> None:
         """Report that the last hint was not sent and its output was sent in full. The next hint explains itself
         again."""
         self._take_back()
-        self._take_back = _nothing
+        self._take_back = _no_hint
 
     def skip(self) -> None:
         """Count a call whose output is not known here."""
@@ -176,117 +176,127 @@ class OutputMemory:
         name it. `kind` is what the tool does to it, if its name does not determine that. `now` is in seconds on any
         monotonic clock. `invalidates` names tools whose earlier outputs this call has made obsolete.
         """
-        be_text(body)
-        stale, arguments = set(be_names(invalidates)), decoded_arguments(arguments)
+        check_text(body)
+        stale, arguments = set(check_names(invalidates)), parse_arguments(arguments)
         self._calls += 1
-        self._take_back = _nothing
-        self._drop(lambda each: not self._lasts(each, now))
+        self._take_back = _no_hint
+        self._drop_where(lambda each: not self._is_current(each, now))
         label = short_call(tool_name, arguments)
-        vague = self.settings.by_turn and self._is_vague(label, body)
+        is_ambiguous = self.settings.by_turn and self._is_vague(label, body)
         kind = ToolKind.from_tool_name(tool_name) if kind is None else kind
-        file = _file(arguments) if path is None else path
+        file = _file_argument(arguments) if path is None else path
         if kind is ToolKind.FILE_MUTATE and file is not None:
-            self._drop(lambda each: each.path == file)
-        if failed or refers(body):
+            self._drop_where(lambda each: each.path == file)
+        if failed or contains_reference(body):
             emission = Emission(body, "left")
-        elif (many := size(body)) < self.settings.min_bytes:
+        elif (size_bytes := utf8_size(body)) < self.settings.min_bytes:
             emission = Emission(body, "short")
         else:
-            seen = file if kind is ToolKind.FILE_READ else None
-            new = _FullOutput(label, tool_name, seen, None, self._calls, self._turns, now, vague=vague)
-            emission = self._decide(new, arguments, body, many)
+            read_path = file if kind is ToolKind.FILE_READ else None
+            new = _FullOutput(
+                label, tool_name, read_path, None, self._calls, self._turns, now, is_ambiguous=is_ambiguous
+            )
+            emission = self._choose_emission(new, arguments, body, size_bytes)
         if stale:
-            self._drop(lambda each: each.tool in stale)
+            self._drop_where(lambda each: each.tool in stale)
         return emission
 
-    def _decide(self, new: _FullOutput, arguments: Any, body: str, many: int) -> Emission:
-        content, asked = hashlib.sha256(utf8(body)).digest(), _call_hash(new.tool, arguments)
-        self._drop(lambda each: asked in each.hinted)
-        kept = body if self.settings.near and many <= MAX_NEAR_BYTES else None
-        earlier = self._sent.get(content)
+    def _choose_emission(self, new: _FullOutput, arguments: Any, body: str, size_bytes: int) -> Emission:
+        content, call_hash = hashlib.sha256(encode_utf8(body)).digest(), _call_hash(new.tool, arguments)
+        self._drop_where(lambda each: call_hash in each.hinted_calls)
+        body_to_store = body if self.settings.near and size_bytes <= MAX_NEAR_BYTES else None
+        earlier = self._outputs.get(content)
         if earlier is not None:
-            found = self._refer(content, earlier, asked, many, "")
+            emission = self._make_hint(content, earlier, call_hash, size_bytes, "")
         else:
-            found = None if kept is None else self._near(new.tool, kept, asked, many)
-        if found is not None:
-            return found
-        new.body = kept
-        self._sent.pop(content, None)
-        while len(self._sent) >= max(1, self.settings.capacity):
-            self._sent.popitem(last=False)
-        self._sent[content] = new
+            emission = (
+                None
+                if body_to_store is None
+                else self._refer_to_similar(new.tool, body_to_store, call_hash, size_bytes)
+            )
+        if emission is not None:
+            return emission
+        new.body = body_to_store
+        self._outputs.pop(content, None)
+        while len(self._outputs) >= max(1, self.settings.capacity):
+            self._outputs.popitem(last=False)
+        self._outputs[content] = new
         return Emission(body, "fresh")
 
-    def _near(self, tool: str, body: str, asked: bytes, many: int) -> Emission | None:
+    def _refer_to_similar(self, tool: str, body: str, call_hash: bytes, size_bytes: int) -> Emission | None:
         config = self.settings.near
-        new = parse_plain_object(body) if config is not None and many >= config.min_body_bytes else None
+        new = parse_plain_object(body) if config is not None and size_bytes >= config.min_body_bytes else None
         if config is None or new is None:
             return None
         # Only outputs that were sent in full are stored, so a difference never refers to another difference.
-        for content, each in sorted(self._sent.items(), key=lambda item: -item[1].call):
+        for content, each in sorted(self._outputs.items(), key=lambda item: -item[1].call):
             if each.tool != tool or each.body is None or not self._was_seen(each):
                 continue
-            if (changed := describe_changes(each.body, new, config)) is not None:
-                return self._refer(content, each, asked, many, changed)
+            if (changes := describe_changes(each.body, new, config)) is not None:
+                return self._make_hint(content, each, call_hash, size_bytes, changes)
         return None
 
-    def _refer(self, content: bytes, earlier: _FullOutput, asked: bytes, many: int, but: str) -> Emission | None:
+    def _make_hint(
+        self, content: bytes, earlier: _FullOutput, call_hash: bytes, size_bytes: int, but: str
+    ) -> Emission | None:
         """Return a hint; None if the text itself is shorter, or the model has not seen the earlier output yet."""
         if not self._was_seen(earlier):
             return None
         ago, unit = self._calls - earlier.call, "call"
         if self.settings.by_turn:
             ago, unit = self._turns - earlier.turn, "turn"
-        for explains in (False,) if self._explained else (True, False):
-            text = repeated(ago, earlier.label, unit=unit, counted=self.settings.counted, but=but, explains=explains)
-            if size(text) < many:
-                self._take_back = partial(self._unhinted, earlier, asked, self._explained)
-                earlier.hinted.add(asked)
-                self._sent.move_to_end(content)
-                self._explained = self._explained or explains
+        for explains in (False,) if self._has_explained else (True, False):
+            text = repeat_hint(
+                ago, earlier.label, unit=unit, call_kind=self.settings.counted, but=but, has_explanation=explains
+            )
+            if utf8_size(text) < size_bytes:
+                self._take_back = partial(self._undo_hint, earlier, call_hash, self._has_explained)
+                earlier.hinted_calls.add(call_hash)
+                self._outputs.move_to_end(content)
+                self._has_explained = self._has_explained or explains
                 return Emission(text, "near" if but else "hint")
         return None
 
-    def _unhinted(self, earlier: _FullOutput, asked: bytes, explained: bool) -> None:
-        earlier.hinted.discard(asked)
-        self._explained = explained
+    def _undo_hint(self, earlier: _FullOutput, call_hash: bytes, was_explained: bool) -> None:
+        earlier.hinted_calls.discard(call_hash)
+        self._has_explained = was_explained
 
     def _was_seen(self, each: _FullOutput) -> bool:
-        return not self.settings.by_turn or (each.turn < self._turns and not each.vague)
+        return not self.settings.by_turn or (each.turn < self._turns and not each.is_ambiguous)
 
     def _is_vague(self, label: str, body: str) -> bool:
         """Return True if calls of this turn with the same label had different outputs. No such call can be named
         then."""
-        if len(self._given) < MAX_TURN_CALLS:
-            self._given.setdefault(label, hash(body))
-        if self._given.get(label) == hash(body):
+        if len(self._turn_outputs) < MAX_TURN_CALLS:
+            self._turn_outputs.setdefault(label, hash(body))
+        if self._turn_outputs.get(label) == hash(body):
             return False
-        for each in self._sent.values():
-            each.vague = each.vague or (each.turn == self._turns and each.label == label)
+        for each in self._outputs.values():
+            each.is_ambiguous = each.is_ambiguous or (each.turn == self._turns and each.label == label)
         return True
 
-    def _lasts(self, each: _FullOutput, now: float) -> bool:
+    def _is_current(self, each: _FullOutput, now: float) -> bool:
         recent = self._calls - each.call <= self.settings.max_calls
-        return recent and 0 <= now - each.at <= self.settings.max_age
+        return recent and 0 <= now - each.sent_at <= self.settings.max_age
 
-    def _drop(self, test: Callable[[_FullOutput], bool]) -> None:
-        for content in [content for content, each in self._sent.items() if test(each)]:
-            del self._sent[content]
+    def _drop_where(self, test: Callable[[_FullOutput], bool]) -> None:
+        for content in [content for content, each in self._outputs.items() if test(each)]:
+            del self._outputs[content]
 
 
-def _nothing() -> None:
+def _no_hint() -> None:
     """The last output was not a hint."""
 
 
-def _file(arguments: Any) -> str | None:
-    named = arguments if isinstance(arguments, dict) else {}
-    return next((value for key in FILE_KEYS if isinstance(value := named.get(key), str) and value), None)
+def _file_argument(arguments: Any) -> str | None:
+    arguments_by_name = arguments if isinstance(arguments, dict) else {}
+    return next((value for key in FILE_KEYS if isinstance(value := arguments_by_name.get(key), str) and value), None)
 
 
 def _call_hash(tool: str, arguments: Any) -> bytes:
     """Return a hash that is equal for the same tool and arguments, in any order of the arguments."""
     try:
-        told = json.dumps(arguments, sort_keys=True)
+        arguments_text = json.dumps(arguments, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        told = ""  # then any call of the tool matches; at worst a text is sent in full
-    return hashlib.sha256(utf8(f"{tool}\0{told}")).digest()
+        arguments_text = ""  # then any call of the tool matches; at worst a text is sent in full
+    return hashlib.sha256(encode_utf8(f"{tool}\0{arguments_text}")).digest()

@@ -62,7 +62,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
 
 
-def decoded(call: ToolCall) -> Any:
+def decode_arguments(call: ToolCall) -> Any:
     """Return the arguments as a value: the parsed JSON, or the text itself if it is not JSON."""
     if isinstance(call.input, str):
         try:
@@ -72,89 +72,93 @@ def decoded(call: ToolCall) -> Any:
     return call.input
 
 
-def arguments(call: ToolCall) -> Mapping[Any, Any] | None:
+def arguments_by_name(call: ToolCall) -> Mapping[Any, Any] | None:
     """Return the arguments by name; None if they are not an object."""
-    given = decoded(call)
-    return given if isinstance(given, dict) else None
+    decoded_arguments = decode_arguments(call)
+    return decoded_arguments if isinstance(decoded_arguments, dict) else None
 
 
-def file_of(call: ToolCall) -> str:
+def file_argument(call: ToolCall) -> str:
     """Return the file that a call names; empty without one."""
-    given = arguments(call) or {}
-    return next((value for key in FILE_KEYS if isinstance(value := given.get(key), str) and value), "")
+    by_name = arguments_by_name(call) or {}
+    return next((value for key in FILE_KEYS if isinstance(value := by_name.get(key), str) and value), "")
 
 
 def named_arguments(call: ToolCall) -> Any:
     """Return the arguments as `call_label` takes them. Text that is not JSON becomes the only argument."""
-    given = decoded(call)
-    return {FREE_TEXT: given} if isinstance(given, str) and given is call.input else given
+    value = decode_arguments(call)
+    return {FREE_TEXT: value} if isinstance(value, str) and value is call.input else value
 
 
-def label_of(tool: str, given: Any) -> str:
+def call_label(tool: str, arguments_value: Any) -> str:
     """Return `Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
-    named = given if isinstance(given, dict) else {}
-    free = named.get(FREE_TEXT)
-    main = _first_of(named, MAIN_KEYS) or (tool == SCRIPT_TOOL and _script(free)) or _free(free)
+    by_name = arguments_value if isinstance(arguments_value, dict) else {}
+    free = by_name.get(FREE_TEXT)
+    main = (
+        _first_value(by_name, MAIN_KEYS)
+        or (tool == SCRIPT_TOOL and _describe_script(free))
+        or _describe_free_text(free)
+    )
     if isinstance(main, list):
         main = " ".join(map(str, main))
     name = (tool if tool.isidentifier() else _UNSAFE.sub(" ", tool).strip())[:MAX_LABEL]
-    text = _cut(str(main))
+    text = _shorten(str(main))
     label = f"{name}({text.strip()})" if text else name
     return label.removesuffix(":")  # a colon at the end of a marker's label announces lines that differ
 
 
-def _first_of(named: Mapping[Any, Any], keys: Iterable[str]) -> Any:
+def _first_value(by_name: Mapping[Any, Any], keys: Iterable[str]) -> Any:
     for key in keys:
-        if found := named.get(key):
-            return found
+        if value := by_name.get(key):
+            return value
     return ""
 
 
-def _free(text: Any) -> str:
+def _describe_free_text(text: Any) -> str:
     """Return the first file of a patch, or the first line of another text."""
     if not isinstance(text, str):
         return ""
     start = text[:MAX_FREE_TEXT].strip()
-    patched = _PATCHED.search(start)
-    return patched[1] if patched else start.partition("\n")[0]
+    file_line = _PATCHED.search(start)
+    return file_line[1] if file_line else start.partition("\n")[0]
 
 
-def _script(text: Any) -> str:
+def _describe_script(text: Any) -> str:
     """Return the commands that a script runs, files that it patches and other tools that it calls."""
-    found, strings, replaces = list[str](), dict[str, str](), False
+    words, strings, replaces = list[str](), dict[str, str](), False
     tokens = SCRIPT_TOKENS.finditer(text[:MAX_SCRIPT]) if isinstance(text, str) else ()
     for token in islice(tokens, MAX_TOKENS):
         if tool := token["tool"]:
-            found.append("" if tool in UNNAMED_TOOLS else tool)
+            words.append("" if tool in UNNAMED_TOOLS else tool)
             replaces = True
-        elif said := _said(token, strings):
-            found[len(found) - replaces :] = [said]
+        elif word := _token_text(token, strings):
+            words[len(words) - replaces :] = [word]
             replaces = False
-            if sum(map(len, found)) > MAX_LABEL:
+            if sum(map(len, words)) > MAX_LABEL:
                 break
-    return "; ".join(filter(None, found))
+    return "; ".join(filter(None, words))
 
 
-def _said(token: re.Match[str], strings: dict[str, str]) -> str:
+def _token_text(token: re.Match[str], strings: dict[str, str]) -> str:
     """Return the command or the patched file in a token. A string with a name is added to `strings`."""
     _, _, command, variable, shorthand, name, value, text = token.groups()
     if command or variable or shorthand:
-        return _unquoted(command or strings.get(variable or shorthand, ""))
+        return _unquote(command or strings.get(variable or shorthand, ""))
     literal = value or text or ""
     if name:
         strings[name] = literal
-    patched = _PATCHED.search(_unquoted(literal)) if _PATCH in literal else None
-    return patched[1] if patched else ""
+    file_line = _PATCHED.search(_unquote(literal)) if _PATCH in literal else None
+    return file_line[1] if file_line else ""
 
 
-def _unquoted(literal: str) -> str:
+def _unquote(literal: str) -> str:
     """Return the text of a JavaScript string."""
     raw = literal.removeprefix("String.raw")
     text = raw[1:].removesuffix(raw[:1])
     return text if raw is not literal else _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)
 
 
-def _cut(main: str) -> str:
+def _shorten(main: str) -> str:
     """Shorten an argument. The end of a path is most useful, and the start of a command."""
     for size in (2 * MAX_LABEL, LONG_COMMAND, len(main)):
         text = _UNSAFE.sub(" ", main[:size]).strip()

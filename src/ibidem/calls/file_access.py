@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..model import ToolCall
-from . import FILE_KEYS, arguments
+from . import FILE_KEYS, arguments_by_name
 
 Kind: TypeAlias = Literal["read", "write"]
 Arguments: TypeAlias = Mapping[str, Any]
@@ -26,7 +26,7 @@ Span: TypeAlias = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class FileAccess:
     """A file and its lines that a call reads or writes."""
 
     kind: Kind
@@ -37,40 +37,42 @@ class Touch:
     last: int | None = None
     """Inclusive; None: to the end of the file."""
 
-    def covers(self, other: Touch) -> bool:
+    def covers(self, other: FileAccess) -> bool:
         """Return True if this access includes every line of the other."""
         if self.path != other.path or self.first > other.first:
             return False
         return self.last is None or (other.last is not None and other.last <= self.last)
 
 
-def touches(call: ToolCall) -> tuple[Touch, ...]:
+def file_accesses(call: ToolCall) -> tuple[FileAccess, ...]:
     """Return one read, or any number of writes, or an empty tuple."""
-    given = _arguments(call)
+    call_arguments = _filled_arguments(call)
     if call.name in _PATCHERS:
-        return _patched(call.input if given is None else _only(given, _PATCH_KEYS), "")
-    if given is None:
+        return _patched_files(call.input if call_arguments is None else _only_string(call_arguments, _PATCH_KEYS), "")
+    if call_arguments is None:
         return ()
     if call.name in _SHELLS:
-        return _shell_call(given)
+        return _shell_call(call_arguments)
     if call.name in _MOVERS:
-        return _move(given)
-    kind = _kind(call.name, given)
+        return _move_accesses(call_arguments)
+    kind = _access_kind(call.name, call_arguments)
     if kind == "write":
-        return () if given.keys() & _NOT_HERE else _writes([_only(given, FILE_KEYS)], "")
-    return _tool_read(call.name, given) if kind == "read" else ()
+        return (
+            () if call_arguments.keys() & _NOT_HERE else _write_accesses([_only_string(call_arguments, FILE_KEYS)], "")
+        )
+    return _tool_read(call.name, call_arguments) if kind == "read" else ()
 
 
-def _arguments(call: ToolCall) -> Arguments | None:
+def _filled_arguments(call: ToolCall) -> Arguments | None:
     """Return the arguments that have a value, by name. Some clients send null or "" for the others."""
-    given = arguments(call)
-    return None if given is None else {key: value for key, value in given.items() if value not in (None, "")}
+    by_name = arguments_by_name(call)
+    return None if by_name is None else {key: value for key, value in by_name.items() if value not in (None, "")}
 
 
-def _only(given: Arguments, keys: Iterable[str]) -> str | None:
+def _only_string(values_by_name: Arguments, keys: Iterable[str]) -> str | None:
     """Return the value if exactly one of these keys is present and its value is a string."""
-    found = [given[key] for key in keys if key in given]
-    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
+    values = [values_by_name[key] for key in keys if key in values_by_name]
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else None
 
 
 # ── paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,27 +82,27 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "\\\\")
 
 
-def _file(path: Any, folder: str) -> str | None:
+def _normal_path(path: Any, folder: str) -> str | None:
     """Return the file's normal path; None for an empty path, a folder, a device or a URL."""
     if not isinstance(path, str) or not path or path != path.strip() or _CONTROL.search(path + folder):
         return None
     if "://" in path or path.endswith(("/", "\\")) or path.rpartition("/")[2] in (".", "..", "~"):
         return None
-    path = _within(folder, path)
+    path = _join_path(folder, path)
     if _DRIVE.match(path):
         path = path[0].upper() + path[1:].replace("\\", "/")
     normal = "/" * path.startswith("/") + "/".join(part for part in path.split("/") if part not in ("", "."))
     return None if normal.startswith(_NO_FILES) else normal
 
 
-def _within(folder: str, path: str) -> str:
-    alone = not folder or path.startswith(("/", "~")) or _DRIVE.match(path)
-    return path if alone else f"{folder}/{path}"
+def _join_path(folder: str, path: str) -> str:
+    is_absolute = not folder or path.startswith(("/", "~")) or _DRIVE.match(path)
+    return path if is_absolute else f"{folder}/{path}"
 
 
-def _writes(paths: Iterable[Any], folder: str) -> tuple[Touch, ...]:
-    found = (_file(path, folder) for path in paths)
-    return tuple(Touch("write", path) for path in dict.fromkeys(found) if path)
+def _write_accesses(paths: Iterable[Any], folder: str) -> tuple[FileAccess, ...]:
+    files = (_normal_path(path, folder) for path in paths)
+    return tuple(FileAccess("write", path) for path in dict.fromkeys(files) if path)
 
 
 _PATCHERS = ("apply_patch", "applypatch")
@@ -108,12 +110,12 @@ _PATCH_KEYS = ("input", "patch", "patchText")
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 
 
-def _patched(patch: Any, folder: str) -> tuple[Touch, ...]:
+def _patched_files(patch: Any, folder: str) -> tuple[FileAccess, ...]:
     """Return the files of a patch in Codex's format, in which no line of content starts with an asterisk."""
     text = patch.strip() if isinstance(patch, str) else ""
-    whole = text.startswith("*** Begin Patch\n") and text.endswith("\n*** End Patch")
-    here = whole and "\n*** Environment ID:" not in text
-    return _writes(map(str.strip, _PATCHED.findall(text)), folder) if here else ()
+    is_complete = text.startswith("*** Begin Patch\n") and text.endswith("\n*** End Patch")
+    is_local = is_complete and "\n*** Environment ID:" not in text
+    return _write_accesses(map(str.strip, _PATCHED.findall(text)), folder) if is_local else ()
 
 
 # ── tools that take a path ──────────────────────────────────────────────────────────────────────────────────────────
@@ -167,8 +169,8 @@ _BESIDE = frozenset(("command", "description", "explanation", "reason", "securit
 _NO_LINES = (".ipynb", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".docx", ".xlsx", ".pptx")
 
 
-def _kind(name: str, given: Arguments) -> Kind | None:
-    command = given.get("command")
+def _access_kind(name: str, call_arguments: Arguments) -> Kind | None:
+    command = call_arguments.get("command")
     if name in _EDITORS or (name in _WRITERS and command is not None):
         return _COMMANDS.get(command) if isinstance(command, str) else None
     if name in _WRITERS:
@@ -176,19 +178,21 @@ def _kind(name: str, given: Arguments) -> Kind | None:
     return "read" if name in _READ_NAMES and command is None else None
 
 
-def _move(given: Arguments) -> tuple[Touch, ...]:
-    pair = next((pair for pair in _MOVES if given.keys() - _BESIDE == set(pair)), ())
-    return _writes((given[key] for key in pair), "")
+def _move_accesses(call_arguments: Arguments) -> tuple[FileAccess, ...]:
+    pair = next((pair for pair in _MOVES if call_arguments.keys() - _BESIDE == set(pair)), ())
+    return _write_accesses((call_arguments[key] for key in pair), "")
 
 
-def _tool_read(name: str, given: Arguments) -> tuple[Touch, ...]:
-    key = next((key for key in FILE_KEYS if key in given), "")
-    path = _file(_only(given, FILE_KEYS), "")
+def _tool_read(name: str, call_arguments: Arguments) -> tuple[FileAccess, ...]:
+    key = next((key for key in FILE_KEYS if key in call_arguments), "")
+    path = _normal_path(_only_string(call_arguments, FILE_KEYS), "")
     if path is None or path.lower().endswith(_NO_LINES):
         return ()
     paging = _READERS.get((name, key), _UNKNOWN) if name in _READ_NAMES else _WHOLE
-    span = _span({each: value for each, value in given.items() if each != key and each not in _BESIDE}, paging)
-    return () if span is None else (Touch("read", path, *span),)
+    span = _requested_lines(
+        {each: value for each, value in call_arguments.items() if each != key and each not in _BESIDE}, paging
+    )
+    return () if span is None else (FileAccess("read", path, *span),)
 
 
 # ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -202,46 +206,46 @@ _NUMBER = "[0-9]{1,9}"
 _FROM_TO = re.compile(f"({_NUMBER})-({_NUMBER})")
 
 
-def _span(asked: Arguments, paging: ReadRange) -> Span | None:
+def _requested_lines(requested: Arguments, paging: ReadRange) -> Span | None:
     """Return the lines that the arguments request, None if one of the arguments is not known."""
-    if not asked:
+    if not requested:
         return None if paging.lines == 0 else (1, paging.lines)
-    if asked.keys() <= {"offset", "limit"}:
-        return _paged(asked, paging) if paging.counts_lines else None
+    if requested.keys() <= {"offset", "limit"}:
+        return _paged_range(requested, paging) if paging.counts_lines else None
     for first, last in _BOUNDS:
-        if asked.keys() <= {first, last} and (last in asked or paging.lines is None):
-            return _between(asked.get(first, 1), asked.get(last))
-    if asked.keys() - {"should_read_entire_file"} == set(_CURSOR):
-        first_line, last_line = (_number(asked[key]) or 0 for key in _CURSOR)
-        exact = last_line - first_line + 1 in _CURSOR_SHOWS and not asked.get("should_read_entire_file")
-        return _between(first_line, last_line) if exact else None
-    [(key, value), *more] = asked.items()
-    if key in _TEXTS and isinstance(value, str) and not more and (found := _FROM_TO.fullmatch(value)):
-        return _between(*found.groups())
+        if requested.keys() <= {first, last} and (last in requested or paging.lines is None):
+            return _line_range(requested.get(first, 1), requested.get(last))
+    if requested.keys() - {"should_read_entire_file"} == set(_CURSOR):
+        first_line, last_line = (_whole_number(requested[key]) or 0 for key in _CURSOR)
+        exact = last_line - first_line + 1 in _CURSOR_SHOWS and not requested.get("should_read_entire_file")
+        return _line_range(first_line, last_line) if exact else None
+    [(key, value), *more] = requested.items()
+    if key in _TEXTS and isinstance(value, str) and not more and (match := _FROM_TO.fullmatch(value)):
+        return _line_range(*match.groups())
     if key in _PAIRS and isinstance(value, list) and not more and len(value) == 2:
-        return _between(value[0], None if value[1] == -1 else value[1])
+        return _line_range(value[0], None if value[1] == -1 else value[1])
     return None
 
 
-def _between(first: Any, last: Any) -> Span | None:
+def _line_range(first: Any, last: Any) -> Span | None:
     """Return first and last line, inclusive; to the end of the file if `last` is None."""
-    start, end = _number(first), _number(last)
+    start, end = _whole_number(first), _whole_number(last)
     if start is None or start < 1 or (last is not None and (end is None or end < start)):
         return None
     return start, end
 
 
-def _paged(asked: Arguments, paging: ReadRange) -> Span | None:
+def _paged_range(requested: Arguments, paging: ReadRange) -> Span | None:
     """Return the lines for an offset and a limit. None for a limit above the tool's own, which the tool may reduce."""
-    most = paging.lines or 0
-    offset, limit = _number(asked.get("offset", 0)), _number(asked.get("limit", most))
-    if offset is None or limit is None or not 1 <= limit <= most or (offset and paging.base is None):
+    max_lines = paging.lines or 0
+    offset, limit = _whole_number(requested.get("offset", 0)), _whole_number(requested.get("limit", max_lines))
+    if offset is None or limit is None or not 1 <= limit <= max_lines or (offset and paging.base is None):
         return None
     first = max(1, offset + 1 - (paging.base or 0))
     return first, first + limit - 1
 
 
-def _number(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     """Return a number that is whole and not negative, or its text as a number; else None."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(_NUMBER, value) else None
@@ -262,7 +266,7 @@ _HARMLESS = (
     *("sandbox_permissions", "with_escalated_permissions", "prefix_rule", "shellId", "sessionId"),
 )
 _BACKGROUND = ("run_in_background", "is_background", "isBackground", "background", "detach", "async", "is_input")
-_SETTLED = {"mode": ("sync",), "env": ({},), **dict.fromkeys(_BACKGROUND, (False, "false"))}
+_HARMLESS_VALUES = {"mode": ("sync",), "env": ({},), **dict.fromkeys(_BACKGROUND, (False, "false"))}
 """Harmless with these values: a plain command that has run when its result comes."""
 _INNER = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
 
@@ -275,37 +279,37 @@ class ShellPipeline(NamedTuple):
     target: str | None = None
 
 
-def _shell_call(given: Arguments) -> tuple[Touch, ...]:
-    settled = {key for key, values in _SETTLED.items() if given.get(key) in values}
-    commands = [given[key] for key in ("command", "cmd") if key in given]
-    folder = _only(given, _FOLDER_KEYS) if given.keys() & set(_FOLDER_KEYS) else ""
-    strange = given.keys() - {*settled, *_HARMLESS, *_FOLDER_KEYS, "command", "cmd", "shell"}
-    if strange or folder is None or len(commands) != 1 or given.get("shell", "bash") not in _INNER:
+def _shell_call(call_arguments: Arguments) -> tuple[FileAccess, ...]:
+    harmless = {key for key, values in _HARMLESS_VALUES.items() if call_arguments.get(key) in values}
+    commands = [call_arguments[key] for key in ("command", "cmd") if key in call_arguments]
+    folder = _only_string(call_arguments, _FOLDER_KEYS) if call_arguments.keys() & set(_FOLDER_KEYS) else ""
+    unknown = call_arguments.keys() - {*harmless, *_HARMLESS, *_FOLDER_KEYS, "command", "cmd", "shell"}
+    if unknown or folder is None or len(commands) != 1 or call_arguments.get("shell", "bash") not in _INNER:
         return ()
     words = commands[0]
     if isinstance(words, str):
-        return _command(words, folder)
+        return _command_accesses(words, folder)
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         return ()
     if len(words) == 3 and words[0] in _INNER and words[1] in ("-c", "-lc"):
-        return _command(words[2], folder)
-    return _line_touches(ShellPipeline(folder, [words]))
+        return _command_accesses(words[2], folder)
+    return _pipeline_accesses(ShellPipeline(folder, [words]))
 
 
 _HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
 
 
-def _command(text: str, folder: str) -> tuple[Touch, ...]:
+def _command_accesses(text: str, folder: str) -> tuple[FileAccess, ...]:
     """Return the accesses of a text with one command, with or without a here-document that ends with the text."""
     opening, *lines = text.strip().split("\n")
     heredoc = _HEREDOC.fullmatch(opening) if lines else None
     if heredoc is None:
-        line = _line(text.strip(), folder)
-        return () if line is None else _line_touches(line)
+        line = _parse_pipeline(text.strip(), folder)
+        return () if line is None else _pipeline_accesses(line)
     before, _, tag, after = heredoc.groups()
-    line = _line(f"{before} {after}".strip(), folder)
+    line = _parse_pipeline(f"{before} {after}".strip(), folder)
     ends = [number for number, each in enumerate(lines, 1) if each.strip() == tag]
-    return () if line is None or ends != [len(lines)] else _line_touches(line, "\n".join(lines[:-1]))
+    return () if line is None or ends != [len(lines)] else _pipeline_accesses(line, "\n".join(lines[:-1]))
 
 
 _WORD = r"""(?:[\w./@%+=:,~^-]|'[^']*'|"[^"$`\\!]*"|\\[^\w\s]|\\ )+"""
@@ -315,25 +319,25 @@ _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)"|\\(.)""")
 _OPERATOR = "\0"
 
 
-def _tokens(text: str) -> list[str] | None:
+def _split_tokens(text: str) -> list[str] | None:
     """Return words without quotes and operators after a NUL; None if a shell would expand something other than `~`."""
-    found, at = [], 0
+    words, at = [], 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None or _OPERATOR in token[0]:
             return None
         at = token.end()
         raw = token["word"] or _OPERATOR + token["operator"]
-        found.append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], raw))
-        if "=~" in raw or ":~" in raw or (found[-1].startswith("~") and not _HOME.match(raw)):
+        words.append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], raw))
+        if "=~" in raw or ":~" in raw or (words[-1].startswith("~") and not _HOME.match(raw)):
             return None
-    return found
+    return words
 
 
-def _line(text: str, folder: str) -> ShellPipeline | None:
-    tokens = _tokens(text) or []
+def _parse_pipeline(text: str, folder: str) -> ShellPipeline | None:
+    tokens = _split_tokens(text) or []
     if tokens[:1] == ["cd"] and tokens[2:3] == [f"{_OPERATOR}&&"] and not tokens[1].startswith(("-", _OPERATOR)):
-        folder, tokens = _within(folder, tokens[1]), tokens[3:]
+        folder, tokens = _join_path(folder, tokens[1]), tokens[3:]
     target = None
     if len(tokens) > 2 and tokens[-2] in (f"{_OPERATOR}>", f"{_OPERATOR}>>"):
         target, tokens = tokens[-1], tokens[:-2]
@@ -368,29 +372,29 @@ _SOME = {
 }
 
 
-def _line_touches(line: ShellPipeline, body: str | None = None) -> tuple[Touch, ...]:
+def _pipeline_accesses(line: ShellPipeline, body: str | None = None) -> tuple[FileAccess, ...]:
     first, last = line.stages[0], line.stages[-1]
     if line.target is not None:
-        return _writes([line.target], line.folder)
+        return _write_accesses([line.target], line.folder)
     if first[0] in _PATCHERS:
-        given = [*first[1:], *([] if body is None else [body])]
-        return _patched(given[0], line.folder) if len(given) == len(line.stages) == 1 else ()
+        patches = [*first[1:], *([] if body is None else [body])]
+        return _patched_files(patches[0], line.folder) if len(patches) == len(line.stages) == 1 else ()
     if any("\n" in word for word in (*first, *last)):
         return ()
-    changed = re.fullmatch(_CHANGES.get(last[0], "(?!)"), "\n".join(last))
-    if changed and (first is last or last[0] == "tee"):
-        return _writes(changed[1].split("\n"), line.folder)
+    change = re.fullmatch(_CHANGES.get(last[0], "(?!)"), "\n".join(last))
+    if change and (first is last or last[0] == "tee"):
+        return _write_accesses(change[1].split("\n"), line.folder)
     return () if body is not None or len(line.stages) > 2 else _shell_read(first, last, line.folder)
 
 
-def _shell_read(first: list[str], last: list[str], folder: str) -> tuple[Touch, ...]:
+def _shell_read(first: list[str], last: list[str], folder: str) -> tuple[FileAccess, ...]:
     """Return the read of a file that is shown in whole or in part, or piped whole to a command that shows a part."""
     shows = {**_ALL, **_SOME} if first is last else _ALL
-    shown = re.fullmatch(rf"{shows.get(first[0], '(?!)')}\n(?P<file>{_NAME})", "\n".join(first))
-    passed = shown if first is last else re.fullmatch(_SOME.get(last[0], "(?!)"), "\n".join(last))
-    if shown is None or passed is None:
+    source = re.fullmatch(rf"{shows.get(first[0], '(?!)')}\n(?P<file>{_NAME})", "\n".join(first))
+    selection = source if first is last else re.fullmatch(_SOME.get(last[0], "(?!)"), "\n".join(last))
+    if source is None or selection is None:
         return ()
-    lines = {"first": "1", **{key: value for key, value in passed.groupdict().items() if value}}
+    lines = {"first": "1", **{key: value for key, value in selection.groupdict().items() if value}}
     end = lines.get("last", {"head": "10", "sed": lines["first"]}.get(last[0], "$"))
-    path, span = _file(shown["file"], folder), _between(lines["first"], None if end == "$" else end)
-    return () if path is None or span is None else (Touch("read", path, *span),)
+    path, span = _normal_path(source["file"], folder), _line_range(lines["first"], None if end == "$" else end)
+    return () if path is None or span is None else (FileAccess("read", path, *span),)

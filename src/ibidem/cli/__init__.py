@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def launch() -> NoReturn:
     """Run the command line. `ibidem statusline` runs without importing the other commands."""
     if sys.argv[1:] == ["statusline"]:
-        from .status import run
+        from .status import print_statusline
 
-        sys.exit(run())
+        sys.exit(print_statusline())
     from .commands import main
 
     sys.exit(main())

@@ -13,12 +13,12 @@ import click
 
 from .. import __version__
 from ..errors import IbidemError
-from .errors import our_fault, place, reason, say
+from .errors import bug_message, describe_os_error, error_location, print_error
 
-PLAIN_SIGNS = "ibidem-plain-signs"
+ASCII_ERROR_HANDLER = "ibidem-plain-signs"
 """Name of the error handler that replaces characters which the stream's encoding lacks."""
 
-PLAIN = {
+ASCII_REPLACEMENTS = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", ""),
     "→": "->",
@@ -41,18 +41,21 @@ PLAIN = {
 """ASCII replacements for characters in our output."""
 
 
-def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    found = [PLAIN.get(sign, sign.encode("ascii", "backslashreplace").decode()) for sign in _signs(error)]
-    return "".join(found), error.end
+    replacements = [
+        ASCII_REPLACEMENTS.get(sign, sign.encode("ascii", "backslashreplace").decode())
+        for sign in _unencodable_text(error)
+    ]
+    return "".join(replacements), error.end
 
 
-def _signs(error: UnicodeEncodeError) -> str:
+def _unencodable_text(error: UnicodeEncodeError) -> str:
     return error.object[error.start : error.end]
 
 
-codecs.register_error(PLAIN_SIGNS, _plain)
+codecs.register_error(ASCII_ERROR_HANDLER, _replace_unencodable)
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -84,7 +87,7 @@ EXIT_READER_GONE = 141
 """128 + SIGPIPE: a shell reports this for a program whose reader, such as `head`, closed the pipe."""
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
     """Command group that converts exceptions into an exit code and one line. Commands return their exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -93,8 +96,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        found: click.Command = getattr(import_module(COMMANDS[name][0], __package__), name.replace("-", "_"))
-        return found
+        command: click.Command = getattr(import_module(COMMANDS[name][0], __package__), name.replace("-", "_"))
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -114,27 +117,27 @@ class _Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not stop us
-                stream.reconfigure(errors=PLAIN_SIGNS)
+                stream.reconfigure(errors=ASCII_ERROR_HANDLER)
         try:
-            code = super().main(*args, **{**extra, "prog_name": _called(), "standalone_mode": False})
+            code = super().main(*args, **{**extra, "prog_name": _program_name(), "standalone_mode": False})
         except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else _called()
-            say(f"{error.format_message().rstrip('.')} (see {command} --help)")
+            command = error.ctx.command_path if error.ctx else _program_name()
+            print_error(f"{error.format_message().rstrip('.')} (see {command} --help)")
             code = error.exit_code
         except click.ClickException as error:
-            say(error.format_message())
+            print_error(error.format_message())
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
         except IbidemError as error:
-            say(str(error))
+            print_error(str(error))
             code = click.UsageError.exit_code
         except OSError as error:
-            _forget(sys.stdout)
-            say(f"{place(error)}: {reason(error)}")
+            _discard_output(sys.stdout)
+            print_error(f"{error_location(error)}: {describe_os_error(error)}")
             code = click.UsageError.exit_code
         except Exception as error:
-            say(our_fault(error))
+            print_error(bug_message(error))
             code = click.UsageError.exit_code
         sys.exit(code)
 
@@ -144,17 +147,17 @@ class _Commands(click.Group):
             if sys.stdout is not None:  # flush here: an error while the interpreter exits prints a traceback
                 sys.stdout.flush()
         except BrokenPipeError:
-            _forget(sys.stdout, sys.stderr)
+            _discard_output(sys.stdout, sys.stderr)
             return EXIT_READER_GONE
         return code
 
 
-def _called() -> str:
+def _program_name() -> str:
     """Return the program name that the user typed. With `uvx ibidem-llm`, only the distribution's name exists."""
     return "ibidem-llm" if sys.argv and Path(sys.argv[0]).stem == "ibidem-llm" else "ibidem"
 
 
-def _forget(*streams: IO[str] | None) -> None:
+def _discard_output(*streams: IO[str] | None) -> None:
     """Redirect these streams to the null device, so that Python does not flush them again when it exits."""
     with open(os.devnull, "wb") as nowhere:
         for stream in streams:
@@ -163,7 +166,7 @@ def _forget(*streams: IO[str] | None) -> None:
 
 
 @click.group(
-    cls=_Commands,
+    cls=_CommandGroup,
     name="ibidem",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -25,7 +25,7 @@ REASONS = {
     errno.ENFILE: "too many files are open on this machine: close some",
 }
 
-ERRORS_OF_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
+PROCESS_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
 """Errors of this process. A stream that is already open cannot raise them."""
 
 WORDING: tuple[tuple[str, str], ...] = (
@@ -46,62 +46,62 @@ class InputError(click.ClickException):
         self.what = what
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Print one line on standard error, with the prefix of all messages."""
     click.echo(f"ibidem: {one_line(message)}", err=True)
 
 
-MAX_SAID = 1000
+MAX_WARNINGS = 1000
 """Largest number of different warnings to print. It also bounds the memory of a proxy that runs for months."""
 
 
-class _Said(logging.Handler):
+class _WarnOnce(logging.Handler):
     """Log handler that prints each warning once. The proxy's page counts repeats."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: set[str] = set()
+        self.messages: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if message not in self.said and len(self.said) < MAX_SAID:
-            self.said.add(message)
+        if message not in self.messages and len(self.messages) < MAX_WARNINGS:
+            self.messages.add(message)
             with suppress(OSError, ValueError):  # standard error may be closed
-                say(message)
+                print_error(message)
 
 
 @contextmanager
-def warnings_said() -> Iterator[set[str]]:
+def print_warnings_once() -> Iterator[set[str]]:
     """Print the library's warnings on standard error. Without this, they are not printed.
 
     Yields the set of printed messages. A caller that prints a message itself adds it there to avoid a repeat.
     """
-    log, handler = logging.getLogger("ibidem"), _Said()
+    log, handler = logging.getLogger("ibidem"), _WarnOnce()
     log.addHandler(handler)
     try:
-        yield handler.said
+        yield handler.messages
     finally:
         log.removeHandler(handler)
 
 
-def reason(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Describe an error of the operating system, and what to do."""
     return REASONS.get(error.errno or 0) or f"{error.strerror or error}: try another file"
 
 
-def place(error: OSError) -> str:
+def error_location(error: OSError) -> str:
     """Return the file that the error names. An error without a file name happened while writing standard output."""
     if error.filename is not None:
         return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-    return "this process" if error.errno in ERRORS_OF_OURS else "standard output"
+    return "this process" if error.errno in PROCESS_ERRORS else "standard output"
 
 
-def our_fault(error: Exception) -> str:
+def bug_message(error: Exception) -> str:
     """Return the message for an unexpected exception."""
     return f"this is a bug in ibidem: please report it ({type(error).__name__}: {error})"
 
 
-def at_the_prompt(message: str) -> str:
+def reword_for_cli(message: str) -> str:
     """Reword a message of the library for command line users."""
     for pattern, wording in WORDING:
         message = re.sub(pattern, wording, message)

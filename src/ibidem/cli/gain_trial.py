@@ -12,80 +12,82 @@ import click
 from .options import echo_json
 
 if TYPE_CHECKING:
-    from ..gains import Gains, TrialUnit
-    from ..trial.arms import ArmComparison, ArmDifference
-    from .report.filters import Period
+    from ..gains import AssignedConversation, UsageDatabase
+    from ..trial.arms import VariantComparison, VariantDifference
+    from .report.filters import TimeRange
 
 HEAD = ("", "only measured", "rewritten", "difference", "95% interval")
-NOBODY = "No conversation has taken part in a trial yet. Start one first: ibidem wrap --trial 0.5 -- claude"
+NO_CONVERSATIONS = "No conversation has taken part in a trial yet. Start one first: ibidem wrap --trial 0.5 -- claude"
 DIFFERENCE = ("measured", "rewritten", "value", "low", "high", "ever_low", "ever_high", "problem")
 COUNTS = ("requests", "turns", "rereads", "edits", "failed_edits", "input", "output")
 
 
-def gain_trial(found: Gains, period: Period, zone: tzinfo, as_json: bool) -> int:
+def print_experiment(database: UsageDatabase, period: TimeRange, zone: tzinfo, as_json: bool) -> int:
     """Compare both groups of `--trial`, and print the result."""
-    from ..trial.arms import compare
+    from ..trial.arms import compare_variants
 
-    compared = compare(found.trial(period.since, period.until))
+    comparison = compare_variants(database.assigned_conversations(period.since, period.until))
     if as_json:
-        asked = {"since": period.since, "until": period.until}
-        echo_json({"schema": 1, "ledger": str(found.file), **asked, "trial": _figures(compared)})
-    elif not (compared.measured or compared.rewritten):
-        click.echo(f"{period.told} {NOBODY}".strip())
+        query = {"since": period.since, "until": period.until}
+        echo_json({"schema": 1, "ledger": str(database.file), **query, "trial": _json_values(comparison)})
+    elif not (comparison.measured_units or comparison.rewritten_units):
+        click.echo(f"{period.description} {NO_CONVERSATIONS}".strip())
     else:
-        draw_arms(compared, period.told, zone)
+        draw_comparison(comparison, period.description, zone)
     return 0
 
 
-def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
+def draw_comparison(comparison: VariantComparison, period_text: str, zone: tzinfo) -> None:
     """Print the comparison as a table with sentences."""
     from rich.console import Console
 
-    from ..render.terminal_layout import say, table
+    from ..render.terminal_layout import print_table, print_text
 
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    if told:
-        say(console, told)
-    say(console, _who(compared, zone))
-    if not compared.enough:
-        say(console, _too_few(compared))
+    if period_text:
+        print_text(console, period_text)
+    print_text(console, _participants(comparison, zone))
+    if not comparison.has_enough:
+        print_text(console, _too_few(comparison))
         return
-    table(console, HEAD, [_row(each) for each in compared.differences])
+    print_table(console, HEAD, [_table_row(each) for each in comparison.differences])
     console.print()
-    for line in (*_verdict(compared), *_dollars(compared), *_notes(compared)):
-        say(console, line)
+    for line in (*_reread_sentences(comparison), *_cost_sentences(comparison), *_footnotes(comparison)):
+        print_text(console, line)
 
 
-def _who(compared: ArmComparison, zone: tzinfo) -> str:
+def _participants(comparison: VariantComparison, zone: tzinfo) -> str:
     from ..errors import one_line
     from ..render.number_format import plural
 
-    units = (*compared.measured, *compared.rewritten)
+    units = (*comparison.measured_units, *comparison.rewritten_units)
     newest = max(units, key=lambda each: each.first)
     since = f"{datetime.fromtimestamp(min(each.first for each in units), zone):%Y-%m-%d}"
     sides = (
         f"{plural(len(side), 'conversation')} {name} ({plural(sum(each.requests for each in side), 'request')})"
-        for side, name in ((compared.rewritten, "rewritten"), (compared.measured, "only measured"))
+        for side, name in ((comparison.rewritten_units, "rewritten"), (comparison.measured_units, "only measured"))
     )
     return f"Trial of profile {one_line(newest.profile)} since {since}:\n{', '.join(sides)}."
 
 
-def _too_few(compared: ArmComparison) -> str:
+def _too_few(comparison: VariantComparison) -> str:
     from ..trial.arms import LEAST_UNITS
 
-    share = "at one share of --trial, " if len(compared.shares) > 1 else ""
+    share = "at one share of --trial, " if len(comparison.shares) > 1 else ""
     return f"Too few conversations to compare: {share}each group needs at least {LEAST_UNITS}. Try again later."
 
 
-def _row(each: ArmDifference) -> Sequence[str]:
+def _table_row(each: VariantDifference) -> Sequence[str]:
     from ..render.number_format import NO_NUMBER
 
-    between = f"{_change(each, each.low)}…{_change(each, each.high)}" if each.low is not None else each.problem
-    shown = _change(each, each.value) if each.value is not None else NO_NUMBER
-    return [each.ratio.words, _level(each, each.measured), _level(each, each.rewritten), shown, between]
+    interval = (
+        f"{_format_change(each, each.low)}…{_format_change(each, each.high)}" if each.low is not None else each.problem
+    )
+    change = _format_change(each, each.value) if each.value is not None else NO_NUMBER
+    return [each.ratio.words, _format_level(each, each.measured), _format_level(each, each.rewritten), change, interval]
 
 
-def _level(each: ArmDifference, level: float | None) -> str:
+def _format_level(each: VariantDifference, level: float | None) -> str:
     from ..render.number_format import NO_NUMBER, dollars, format_fixed, tokens
 
     if level is None:
@@ -95,139 +97,146 @@ def _level(each: ArmDifference, level: float | None) -> str:
     return tokens(level) if each.ratio.above == "input" else format_fixed(level, 1)
 
 
-def _change(each: ArmDifference, value: float | None) -> str:
-    from ..trial.verdict import signed
+def _format_change(each: VariantDifference, value: float | None) -> str:
+    from ..trial.verdict import format_signed
 
-    return f"{signed(100 * (value or 0.0))}%" if each.ratio.relative else signed(value or 0.0)
+    return f"{format_signed(100 * (value or 0.0))}%" if each.ratio.relative else format_signed(value or 0.0)
 
 
-def _verdict(compared: ArmComparison) -> Iterator[str]:
+def _reread_sentences(comparison: VariantComparison) -> Iterator[str]:
     """Summarize the effect on re-reads, and how many more conversations would settle it. Never claims "no difference".
 
     Users run this command repeatedly, so the sentences use the interval that stays valid for repeated looks.
     """
     from ..render.number_format import format_fixed
     from ..trial.arms import WORTH_EXCLUDING
-    from ..trial.verdict import signed
+    from ..trial.verdict import format_signed
 
-    found, lost = compared.rereads, compared.margin
-    if found is None or found.ever_low is None or found.ever_high is None:
-        yield f"Re-reads: no result yet ({found.problem if found else 'too few'})."
+    rereads, break_even = comparison.reread_difference, comparison.margin
+    if rereads is None or rereads.ever_low is None or rereads.ever_high is None:
+        yield f"Re-reads: no result yet ({rereads.problem if rereads else 'too few'})."
         return
-    at = f"break-even is {signed(lost)}" if lost is not None else "there are no savings to lose"
-    least = signed(found.ever_low)
-    if lost is not None and found.ever_low > lost:
-        yield f"Re-reads cost more than ibidem saves: they rise by at least {least} per 100 requests, and {at}."
-    elif found.ever_low > 0:
-        yield f"Rewritten conversations re-read files more often, by at least {least} per 100 requests; {at}."
-    elif found.ever_high <= 0:
-        yield f"Rewritten conversations re-read files less often; {at}."
+    break_even_text = (
+        f"break-even is {format_signed(break_even)}" if break_even is not None else "there are no savings to lose"
+    )
+    lowest = format_signed(rereads.ever_low)
+    if break_even is not None and rereads.ever_low > break_even:
+        yield f"Re-reads cost more than ibidem saves: they rise by at least {lowest} per 100 requests, and {break_even_text}."
+    elif rereads.ever_low > 0:
+        yield f"Rewritten conversations re-read files more often, by at least {lowest} per 100 requests; {break_even_text}."
+    elif rereads.ever_high <= 0:
+        yield f"Rewritten conversations re-read files less often; {break_even_text}."
     else:
-        yield f"Re-reads rise by at most {format_fixed(found.ever_high, 1)} per 100 requests; {at}."
-    targets = {WORTH_EXCLUDING: signed(WORTH_EXCLUDING)}
-    if lost is not None:
-        targets[lost] = f"{signed(lost)} (break-even)"
+        yield f"Re-reads rise by at most {format_fixed(rereads.ever_high, 1)} per 100 requests; {break_even_text}."
+    targets = {WORTH_EXCLUDING: format_signed(WORTH_EXCLUDING)}
+    if break_even is not None:
+        targets[break_even] = f"{format_signed(break_even)} (break-even)"
     for target in sorted(targets):
-        yield from _needed(compared, target, targets[target])
+        yield from _sample_size_sentences(comparison, target, targets[target])
 
 
-def _dollars(compared: ArmComparison) -> Iterator[str]:
+def _cost_sentences(comparison: VariantComparison) -> Iterator[str]:
     """Summarize the effect on cost per user turn.
 
     Cost varies far more between conversations than by rewriting, so few conversations cannot show the effect.
     """
     from ..render.number_format import format_fixed, plural
 
-    found = compared.dollars
-    if found is None or found.ever_low is None or found.ever_high is None:
+    difference = comparison.dollar_difference
+    if difference is None or difference.ever_low is None or difference.ever_high is None:
         return
-    if found.ever_high < 0:
-        yield f"A user turn costs at least {format_fixed(-100 * found.ever_high, 1)}% less when rewritten."
-    elif found.ever_low > 0:
-        yield f"A user turn costs at least {format_fixed(100 * found.ever_low, 1)}% more when rewritten."
+    if difference.ever_high < 0:
+        yield f"A user turn costs at least {format_fixed(-100 * difference.ever_high, 1)}% less when rewritten."
+    elif difference.ever_low > 0:
+        yield f"A user turn costs at least {format_fixed(100 * difference.ever_low, 1)}% more when rewritten."
     else:
         yield "Cost per user turn: too few conversations to show a difference."
-        if more := compared.more_dollars():
+        if more := comparison.missing_for_dollars():
             yield f"Showing savings in dollars takes about {plural(more, 'more conversation')}: costs vary that much."
 
 
-def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]:
+def _sample_size_sentences(comparison: VariantComparison, target: float, target_text: str) -> Iterator[str]:
     from ..render.number_format import plural
 
-    more, found = compared.more(target), compared.rereads
+    more, rereads = comparison.missing_for_rereads(target), comparison.reread_difference
     if more:
-        yield f"Excluding {words} takes about {plural(more, 'more conversation')} if the trend continues."
-    elif more is None and found is not None and found.ever_low is not None and found.ever_low < target:
-        yield f"The rate so far is above {words.rstrip(',')}. More conversations will show if that is chance."
+        yield f"Excluding {target_text} takes about {plural(more, 'more conversation')} if the trend continues."
+    elif more is None and rereads is not None and rereads.ever_low is not None and rereads.ever_low < target:
+        yield f"The rate so far is above {target_text.rstrip(',')}. More conversations will show if that is chance."
 
 
-def _notes(compared: ArmComparison) -> Iterator[str]:
+def _footnotes(comparison: VariantComparison) -> Iterator[str]:
     from ..render.number_format import plural
 
     yield "These sentences stay valid if you check repeatedly. Intervals in the table assume one planned check."
     yield "Intervals assume that conversations are a random sample. Dollars: input and output at list prices."
-    yield from _shares(compared)
-    unpriced = sum(each.requests - each.priced for each in (*compared.measured, *compared.rewritten))
+    yield from _share_notes(comparison)
+    unpriced = sum(each.requests - each.priced for each in (*comparison.measured_units, *comparison.rewritten_units))
     if unpriced:
         yield f"The cost of {plural(unpriced, 'request')} is unknown and not included in dollars or tokens."
-    if compared.left_out:
-        yield f"{plural(compared.left_out, 'conversation')} not included: rewriting was paused."
-    if compared.others:
-        yield f"{plural(compared.others, 'conversation')} with other profiles not included. See --since and --until."
+    if comparison.paused_count:
+        yield f"{plural(comparison.paused_count, 'conversation')} not included: rewriting was paused."
+    if comparison.other_profile_count:
+        yield f"{plural(comparison.other_profile_count, 'conversation')} with other profiles not included. See --since and --until."
 
 
-def _shares(compared: ArmComparison) -> Iterator[str]:
+def _share_notes(comparison: VariantComparison) -> Iterator[str]:
     """Explain how conversations with different shares of `--trial` are compared. They are from different times."""
     from ..render.number_format import plural
     from ..trial.arms import LEAST_UNITS
 
-    if len(compared.compared) > 1:
-        told = ", ".join(
+    if len(comparison.compared_shares) > 1:
+        share_text = ", ".join(
             f"{each.share:g} ({len(each.rewritten):,} rewritten, {len(each.measured):,} not)"
-            for each in compared.compared
+            for each in comparison.compared_shares
         )
-        yield f"--trial was changed. The groups are compared at each share, then averaged: {told}."
-    for each in compared.shares:
-        if not each.enough:
-            left = f"{plural(each.conversations, 'conversation')} with --trial {each.share:g} not included"
-            yield f"{left}: a group has fewer than {LEAST_UNITS}, and shares must not be mixed."
+        yield f"--trial was changed. The groups are compared at each share, then averaged: {share_text}."
+    for each in comparison.shares:
+        if not each.has_enough:
+            excluded = f"{plural(each.conversation_count, 'conversation')} with --trial {each.share:g} not included"
+            yield f"{excluded}: a group has fewer than {LEAST_UNITS}, and shares must not be mixed."
 
 
-def _figures(compared: ArmComparison) -> dict[str, Any]:
+def _json_values(comparison: VariantComparison) -> dict[str, Any]:
     from ..trial.arms import WORTH_EXCLUDING
 
-    units = (*compared.measured, *compared.rewritten)
+    units = (*comparison.measured_units, *comparison.rewritten_units)
     return {
         "profile": max(units, key=lambda each: each.first).profile if units else None,
-        "enough": compared.enough,
-        "arms": {"measure": _side(compared.measured), "rewrite": _side(compared.rewritten)},
-        "left_out": compared.left_out,
-        "other_profiles": compared.others,
+        "enough": comparison.has_enough,
+        "arms": {
+            "measure": _group_totals(comparison.measured_units),
+            "rewrite": _group_totals(comparison.rewritten_units),
+        },
+        "left_out": comparison.paused_count,
+        "other_profiles": comparison.other_profile_count,
         "shares": [
             {
                 "share": each.share,
                 "measure": len(each.measured),
                 "rewrite": len(each.rewritten),
-                "compared": each.enough,
+                "compared": each.has_enough,
             }
-            for each in compared.shares
+            for each in comparison.shares
         ],
-        "margin_per_100_requests": compared.margin,
+        "margin_per_100_requests": comparison.margin,
         "more_conversations": {
-            "to_exclude_5": compared.more(WORTH_EXCLUDING),
-            "to_exclude_margin": compared.more(compared.margin) if compared.margin is not None else None,
-            "to_see_the_saving": compared.more_dollars(),
+            "to_exclude_5": comparison.missing_for_rereads(WORTH_EXCLUDING),
+            "to_exclude_margin": comparison.missing_for_rereads(comparison.margin)
+            if comparison.margin is not None
+            else None,
+            "to_see_the_saving": comparison.missing_for_dollars(),
         },
         "differences": {
             each.ratio.key: {
                 "relative": each.ratio.relative,
                 **{name: getattr(each, name) for name in DIFFERENCE},
             }
-            for each in compared.differences
+            for each in comparison.differences
         },
     }
 
 
-def _side(units: Sequence[TrialUnit]) -> dict[str, Any]:
+def _group_totals(units: Sequence[AssignedConversation]) -> dict[str, Any]:
     sums = {name: sum(getattr(each, name) for each in units) for name in (*COUNTS, "paid", "saved", "could_save")}
     return {"conversations": len(units), **sums}

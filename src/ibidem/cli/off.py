@@ -12,22 +12,22 @@ from ..errors import one_line
 from .errors import InputError
 
 PATIENCE_SECONDS = 10.0
-MAX_ANSWER_BYTES = 16 * 2**20
+MAX_RESPONSE_BYTES = 16 * 2**20
 """Largest response that is read. The proxy's state may list many conversations."""
-MAX_SHOWN = 5
+MAX_LISTED = 5
 """Largest number of conversation ids in an error message."""
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+LOOPBACK_FOR_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """By wildcard address, on which a proxy listens on all interfaces: the loopback address to connect to."""
-TRIES = 50
+MAX_TRIES = 50
 """Connections to a port that several processes share. With four processes, one is missed once in a million times."""
 
 
-class _Answer(NamedTuple):
+class _PauseResponse(NamedTuple):
     status: int
-    found: Any
+    body: Any
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--token", help="Token of the proxy (x-ibidem-token). Setting IBIDEM_TOKEN is safer."),
         click.option(
@@ -43,7 +43,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(short_help="Pause rewriting in a running proxy.")
-@_options
+@_add_options
 def off(conversation: str | None, every: bool, url: str | None, token: str | None) -> int:
     """Pause rewriting in CONVERSATION, until `ibidem on`.
 
@@ -51,69 +51,71 @@ def off(conversation: str | None, every: bool, url: str | None, token: str | Non
     cache stays valid. CONVERSATION is an id on the proxy's page (c1), or its first characters. With only one
     conversation, you can omit it.
     """
-    return _turn("off", conversation, every, url, token)
+    return _set_paused("off", conversation, every, url, token)
 
 
 @click.command(short_help="Resume rewriting in a running proxy.")
-@_options
+@_add_options
 def on(conversation: str | None, every: bool, url: str | None, token: str | None) -> int:
     """Resume rewriting in CONVERSATION, after `ibidem off`.
 
     CONVERSATION is an id on the proxy's page (c1), or its first characters. With only one conversation, you can omit
     it.
     """
-    return _turn("on", conversation, every, url, token)
+    return _set_paused("on", conversation, every, url, token)
 
 
-def _turn(way: str, conversation: str | None, every: bool, url: str | None, token: str | None) -> int:
+def _set_paused(command: str, conversation: str | None, every: bool, url: str | None, token: str | None) -> int:
     if every and conversation is not None:
         raise click.UsageError("Pass a conversation or --all, not both")
-    base, secret = _where(url, token)
+    base, secret = _proxy_address(url, token)
     if not every and conversation is None:
-        conversation = _only(base, secret)
-    asked = {"all": True} if every else {"conversation": conversation}
-    body = json.dumps(asked).encode()
-    answer = _asked(base, secret, "POST", f"api/{way}", body)
+        conversation = _only_conversation(base, secret)
+    payload = {"all": True} if every else {"conversation": conversation}
+    body = json.dumps(payload).encode()
+    response = _send_request(base, secret, "POST", f"api/{command}", body)
     # An id that starts with p belongs to one of several processes behind the port. A new connection may reach it.
-    more_tries = TRIES - 1 if (conversation or "").startswith("p") else 0
-    while answer.status == 404 and more_tries:
-        answer = _asked(base, secret, "POST", f"api/{way}", body)
+    more_tries = MAX_TRIES - 1 if (conversation or "").startswith("p") else 0
+    while response.status == 404 and more_tries:
+        response = _send_request(base, secret, "POST", f"api/{command}", body)
         more_tries -= 1
-    if answer.status != 200:
-        raise InputError(base, one_line(str(answer.found.get("error", f"status {answer.status}"))))
-    whose = "all current and future conversations" if every else one_line(str(answer.found.get("conversation", "")))
-    does = "rewriting resumed" if way == "on" else "rewriting paused; already sent messages stay as they were sent"
-    click.echo(f"{whose}: {way}: {does}")
+    if response.status != 200:
+        raise InputError(base, one_line(str(response.body.get("error", f"status {response.status}"))))
+    scope = "all current and future conversations" if every else one_line(str(response.body.get("conversation", "")))
+    effect = (
+        "rewriting resumed" if command == "on" else "rewriting paused; already sent messages stay as they were sent"
+    )
+    click.echo(f"{scope}: {command}: {effect}")
     return 0
 
 
-def _where(url: str | None, token: str | None) -> tuple[str, str | None]:
+def _proxy_address(url: str | None, token: str | None) -> tuple[str, str | None]:
     """Return the proxy's address and token: from the options, else from the settings that `ibidem proxy` reads."""
     from .. import environment
-    from .proxy.serving import loaded
+    from .proxy.serving import load_settings
 
-    settings = loaded({"token": token}, environment.variables()).settings
+    settings = load_settings({"token": token}, environment.environment_variables()).settings
     if url is None:
-        host = EVERYWHERE.get(settings.host, settings.host)
+        host = LOOPBACK_FOR_WILDCARD.get(settings.host, settings.host)
         url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
     return one_line(url).rstrip("/").removesuffix("/ibidem"), settings.token
 
 
-def _only(base: str, token: str | None) -> str:
-    answer = _asked(base, token, "GET", "api/state")
-    known = [str(each["id"]) for each in answer.found.get("conversations", ())] if answer.status == 200 else []
-    if len(known) == 1 and "process" not in answer.found:
-        return known[0]
-    if answer.status != 200:
-        raise InputError(base, f"the proxy did not list its conversations (status {answer.status}): check its log")
-    some = ", ".join(map(one_line, known[:MAX_SHOWN])) + (", …" if len(known) > MAX_SHOWN else "")
-    there = f"there are {len(known):,} ({some})" if known else "there is no conversation yet"
-    if "process" in answer.found:
-        there += " in one of the processes that share this port"
-    raise InputError(base, f"pass a conversation, or --all: {there}; {base}/ibidem lists them")
+def _only_conversation(base: str, token: str | None) -> str:
+    response = _send_request(base, token, "GET", "api/state")
+    ids = [str(each["id"]) for each in response.body.get("conversations", ())] if response.status == 200 else []
+    if len(ids) == 1 and "process" not in response.body:
+        return ids[0]
+    if response.status != 200:
+        raise InputError(base, f"the proxy did not list its conversations (status {response.status}): check its log")
+    listed_ids = ", ".join(map(one_line, ids[:MAX_LISTED])) + (", …" if len(ids) > MAX_LISTED else "")
+    existing = f"there are {len(ids):,} ({listed_ids})" if ids else "there is no conversation yet"
+    if "process" in response.body:
+        existing += " in one of the processes that share this port"
+    raise InputError(base, f"pass a conversation, or --all: {existing}; {base}/ibidem lists them")
 
 
-def _asked(base: str, token: str | None, method: str, path: str, body: bytes | None = None) -> _Answer:
+def _send_request(base: str, token: str | None, method: str, path: str, body: bytes | None = None) -> _PauseResponse:
     """Send a request to the proxy and parse its response. Ignores HTTP_PROXY: the target is the user's own proxy."""
     import http.client
     from urllib.parse import urlsplit
@@ -127,8 +129,8 @@ def _asked(base: str, token: str | None, method: str, path: str, body: bytes | N
     headers = {"content-type": "application/json", **({"x-ibidem-token": token} if token else {})}
     try:
         connection.request(method, f"{parts.path}/ibidem/{path}", body, headers)
-        with connection.getresponse() as answer:
-            return _read(base, answer.status, answer.read(MAX_ANSWER_BYTES))
+        with connection.getresponse() as response:
+            return _parse_response(base, response.status, response.read(MAX_RESPONSE_BYTES))
     except (OSError, http.client.HTTPException, UnicodeError):
         raise InputError(
             base, "no proxy is running there: start `ibidem proxy`, or pass its address with --url"
@@ -137,13 +139,13 @@ def _asked(base: str, token: str | None, method: str, path: str, body: bytes | N
         connection.close()
 
 
-def _read(base: str, status: int, body: bytes) -> _Answer:
+def _parse_response(base: str, status: int, body: bytes) -> _PauseResponse:
     if status == 401:
         raise InputError(base, "this proxy needs its token: set IBIDEM_TOKEN, or use --token")
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise InputError(base, f"not an ibidem proxy (status {status}): pass the proxy's address with --url")
-    return _Answer(status, found)
+    return _PauseResponse(status, value)

@@ -8,10 +8,10 @@ import click
 
 from ..billing.prices import Price, own_prices
 from ..errors import IbidemError, one_line
-from .errors import InputError, reason
+from .errors import InputError, describe_os_error
 
 
-def price_file(file: str | None) -> dict[str, Price]:
+def read_price_file(file: str | None) -> dict[str, Price]:
     """Read the user's prices; empty without a file. Raises InputError or click.UsageError if the file is invalid."""
     if file is None:
         return {}
@@ -19,6 +19,6 @@ def price_file(file: str | None) -> dict[str, Price]:
     try:
         return own_prices(Path(file).read_bytes(), name)
     except OSError as error:
-        raise InputError(name, reason(error)) from None
+        raise InputError(name, describe_os_error(error)) from None
     except IbidemError as error:
         raise click.UsageError(str(error)) from None

@@ -14,17 +14,17 @@ EXIT_SIGNALLED = 128
 """Exit codes that a shell uses: not found, not executable, and the base for signals."""
 
 
-def found_program(name: str) -> str:
+def find_program(name: str) -> str:
     """Return the file that a shell would run. Raises OSError with the reason if there is none."""
-    if found := shutil.which(name):
-        return found
-    beside = os.path.dirname(name) != ""
-    if not beside or not os.path.exists(name):
+    if path := shutil.which(name):
+        return path
+    has_folder = os.path.dirname(name) != ""
+    if not has_folder or not os.path.exists(name):
         raise FileNotFoundError(errno.ENOENT, "")
     raise IsADirectoryError(errno.EISDIR, "") if os.path.isdir(name) else PermissionError(errno.EACCES, "")
 
 
-def why_not_run(error: OSError) -> str:
+def describe_start_error(error: OSError) -> str:
     """Describe why a program cannot be started, and what to do."""
     reasons = {
         errno.ENOENT: "command not found: check its name and PATH",
@@ -39,7 +39,7 @@ def exit_code_of(error: OSError) -> int:
     return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
 
 
-def end_as(code: int) -> int:
+def exit_like_program(code: int) -> int:
     """Return the program's exit code, or end this process by the signal that ended the program.
 
     Our parent process then sees the same result as without us.

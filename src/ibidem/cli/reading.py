@@ -21,7 +21,7 @@ import click
 from ..engine.pipeline import detect
 from ..errors import IbidemError, one_line
 from ..wire import parse
-from .errors import InputError, at_the_prompt, our_fault, reason
+from .errors import InputError, bug_message, describe_os_error, reword_for_cli
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ class InputRequest:
     """Line break after the request. It is not part of `data`, so that error positions stay inside the request."""
 
     @property
-    def blank(self) -> bool:
+    def is_blank(self) -> bool:
         """The line has no request."""
-        return _blank(self.data)
+        return _is_blank(self.data)
 
     @property
     def where(self) -> str:
@@ -57,7 +57,7 @@ class InputRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class RequestInput:
     """Requests of a file or stream, in order. Close it before the file is replaced."""
 
     name: str
@@ -68,13 +68,13 @@ class Input:
     """Path of the file; empty for a stream."""
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """Size in bytes; 0 if it is unknown, as for a pipe."""
         try:
-            found = os.fstat(self.stream.fileno())
+            status = os.fstat(self.stream.fileno())
         except OSError:
             return 0
-        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def __enter__(self) -> Self:
         return self
@@ -85,71 +85,73 @@ class Input:
 
     def __iter__(self) -> Iterator[InputRequest]:
         """Yield the requests. Raises InputError if there is none."""
-        found = False
+        has_request = False
         try:
-            for request in self._requests():
-                found = found or not request.blank
+            for request in self._read_requests():
+                has_request = has_request or not request.is_blank
                 yield request
         except OSError as error:
-            raise InputError(self.name, reason(error)) from None
-        if not found:
+            raise InputError(self.name, describe_os_error(error)) from None
+        if not has_request:
             raise InputError(self.name, "empty: pass a JSON request, or one request per line")
 
-    def _requests(self) -> Iterator[InputRequest]:
-        opening = [] if self.by_line else _opening(self.stream)
-        if not self.by_line and not _one_per_line(opening):
-            yield InputRequest(b"".join(filter(None, [*opening, self.stream.read()])), self.name)
+    def _read_requests(self) -> Iterator[InputRequest]:
+        first_lines = [] if self.by_line else _read_first_lines(self.stream)
+        if not self.by_line and not _has_request_per_line(first_lines):
+            yield InputRequest(b"".join(filter(None, [*first_lines, self.stream.read()])), self.name)
             return
-        for number, line in enumerate(chain(opening, self.stream), 1):
+        for number, line in enumerate(chain(first_lines, self.stream), 1):
             data = line.rstrip(b"\r\n")
             yield InputRequest(data, self.name, number, line[len(data) :])
 
 
-def open_source(file: str | None) -> Input:
+def open_source(file: str | None) -> RequestInput:
     """Open a file, standard input for `-`, or the bundled sample for None. Raises InputError."""
     if file is None:
-        return Input(SAMPLE_NAME, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
+        return RequestInput(SAMPLE_NAME, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
     if file == "-":
         if sys.stdin is None:
             raise InputError(STDIN, "closed: pipe a request into it or pass a file")
-        return Input(STDIN, sys.stdin.buffer)
+        return RequestInput(STDIN, sys.stdin.buffer)
     name = one_line(click.format_filename(file))
     try:
-        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"), file)  # the returned object closes it
+        return RequestInput(
+            name, open(file, "rb"), file.lower().endswith(".jsonl"), file
+        )  # the returned object closes it
     except OSError as error:
-        raise InputError(name, reason(error)) from None
+        raise InputError(name, describe_os_error(error)) from None
 
 
-def _blank(data: bytes) -> bool:
+def _is_blank(data: bytes) -> bool:
     return not data or data.isspace()  # stops at the first character that is not a space
 
 
-def _opening(stream: IO[bytes]) -> list[bytes]:
+def _read_first_lines(stream: IO[bytes]) -> list[bytes]:
     """Read lines up to the second nonempty one. Two decide how to read the input, and more would delay a stream."""
     lines: list[bytes] = []
-    filled = 0
-    while filled < 2 and (line := stream.readline()):
+    nonempty_count = 0
+    while nonempty_count < 2 and (line := stream.readline()):
         lines.append(line)
-        filled += not _blank(line)
+        nonempty_count += not _is_blank(line)
     return lines
 
 
-def _one_per_line(opening: list[bytes]) -> bool:
+def _has_request_per_line(first_lines: list[bytes]) -> bool:
     """Return whether the input has one request per line.
 
     JSON allows no text after a complete value. So if the first line is complete and more follows, it is one request.
     """
-    filled = [line for line in opening if not _blank(line)]
-    if len(filled) < 2:
+    nonempty = [line for line in first_lines if not _is_blank(line)]
+    if len(nonempty) < 2:
         return False
     try:
-        parse(filled[0])
+        parse(nonempty[0])
     except IbidemError:
         return False
     return True
 
 
-def ask(call: Callable[[bytes], T], request: InputRequest) -> T:
+def call_library(call: Callable[[bytes], T], request: InputRequest) -> T:
     """Call a library function with a request. Every exception becomes an InputError with the request's position."""
     encoding = detect_encoding(request.data[:4])
     if not encoding.startswith("utf-8"):  # json could parse it, but edits of the bytes need UTF-8
@@ -157,21 +159,21 @@ def ask(call: Callable[[bytes], T], request: InputRequest) -> T:
     try:
         return call(request.data)
     except IbidemError as error:
-        raise InputError(request.where, _placed(at_the_prompt(str(error)), request)) from None
+        raise InputError(request.where, _drop_line_number(reword_for_cli(str(error)), request)) from None
     except MemoryError:
         raise InputError(request.where, "not enough memory: split the file, or use a larger machine") from None
     except Exception as error:
-        raise InputError(request.where, our_fault(error)) from error
+        raise InputError(request.where, bug_message(error)) from error
 
 
-def refuse(source: Input, request: InputRequest) -> None:
+def raise_input_error(source: RequestInput, request: InputRequest) -> None:
     """Raise InputError if the input, whose first request cannot be used, is the log of an agent."""
     from .logs import refuse_log  # importing the log readers takes a while, and few calls need them
 
     refuse_log(source, request)
 
 
-def tells_format(request: InputRequest) -> bool:
+def is_format_detectable(request: InputRequest) -> bool:
     """Return whether the request's wire format can be detected."""
     try:
         detect(request.data)
@@ -180,6 +182,6 @@ def tells_format(request: InputRequest) -> bool:
     return True
 
 
-def _placed(message: str, request: InputRequest) -> str:
+def _drop_line_number(message: str, request: InputRequest) -> str:
     """Remove "line 1" from an error position if the request is one line of a file, whose number is shown already."""
     return message if request.line is None else re.sub(r"\bline 1, (column \d+)", r"\1", message)

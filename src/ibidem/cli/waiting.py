@@ -13,34 +13,34 @@ from ..errors import one_line
 PATIENCE = 2.0
 """Seconds before the line appears. Shorter tasks need none."""
 MAX_WIDTH = 78
-ERASED = "\r\x1b[K"
+ERASE_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def waiting(doing: str) -> Iterator[Callable[[str], None]]:
+def show_elapsed_time(task: str) -> Iterator[Callable[[str], None]]:
     """Show a task and its elapsed seconds until the block ends. Yields a function that changes the task's text."""
-    said = [doing]
+    texts = [task]
     if sys.stderr is None or not sys.stderr.isatty():
-        yield said.append
+        yield texts.append
         return
-    ended = threading.Event()
+    stop = threading.Event()
 
-    def tell() -> None:
-        begun = time.monotonic()
+    def update_line() -> None:
+        started_at = time.monotonic()
         pause = PATIENCE
-        while not ended.wait(pause):
-            words = f"{one_line(said[-1])}, {time.monotonic() - begun:.0f} s"
-            sys.stderr.write(ERASED + words[-MAX_WIDTH:])
+        while not stop.wait(pause):
+            line = f"{one_line(texts[-1])}, {time.monotonic() - started_at:.0f} s"
+            sys.stderr.write(ERASE_LINE + line[-MAX_WIDTH:])
             sys.stderr.flush()
             pause = 1.0
         if pause != PATIENCE:
-            sys.stderr.write(ERASED)
+            sys.stderr.write(ERASE_LINE)
             sys.stderr.flush()
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    thread = threading.Thread(target=update_line, daemon=True)
+    thread.start()
     try:
-        yield said.append
+        yield texts.append
     finally:
-        ended.set()
-        teller.join()
+        stop.set()
+        thread.join()

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..billing.lifetimes import NOTHING_LONG, Asked, CacheMode, Kept, Pauses, choose
+from ..billing.lifetimes import NOTHING_LONG, CacheMode, CacheRequest, IdleTimes, TtlDecision, choose_ttl
 from ..billing.prices import Prices
-from ..formats.marks import Addition, CacheMark, CacheOffer, Sent, SentValues
+from ..formats.marks import CacheBreakpoint, CacheOffer, FieldAddition, LazyMessages, ParsedMessages
 from ..markers import placed
-from ..markers.thinking import speaks
+from ..markers.thinking import is_user_message
 from ..model import Conversation, Dialect, Message, Text, ToolCall, ToolResult
-from ..store.naming import conversation_key, reference, words_of
+from ..store.naming import conversation_key, opening_text, reference
 from ..tokens import BYTES_PER_TOKEN, estimate
-from ..wire import Change, open_document
+from ..wire import JsonChange, open_document
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -31,7 +31,7 @@ KEY_PREFIX = "ibidem-"
 """Prefix of the cache key of a conversation, for providers that use one."""
 
 
-ELSEWHERE = -2
+OTHER_INSTANCE = -2
 """Value of `TtlDecision.client`: another Ibidem earlier in the chain chooses the TTL."""
 
 
@@ -39,28 +39,28 @@ class CacheSettings(NamedTuple):
     """The user's prompt caching settings."""
 
     mode: CacheMode = "off"
-    pauses: Pauses = Pauses()
+    pauses: IdleTimes = IdleTimes()
     """The user's idle times before this conversation."""
 
     def __bool__(self) -> bool:
         return self.mode != "off"
 
 
-class MarkedRequest(NamedTuple):
+class RequestWithBreakpoints(NamedTuple):
     """A request with its cache breakpoints, and the changes that added them."""
 
     request: Any
-    additions: tuple[Addition, ...] = ()
+    additions: tuple[FieldAddition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingRequest:
     """A request after all edits, to which cache breakpoints may be added."""
 
     dialect: Dialect
     head: Mapping[str, Any]
-    history: Sent
-    marks: Sequence[CacheMark]
+    history: LazyMessages
+    breakpoints: Sequence[CacheBreakpoint]
     """The client's cache breakpoints, in the order of the prefix."""
     model: str | None
     key: str
@@ -71,104 +71,114 @@ class Outgoing:
         return self.history if name == self.dialect.history_key else self.head[name]
 
 
-def decided(
+def decide_ttl(
     settings: CacheSettings,
     conv: Conversation,
     model: str | None,
-    asked: Asked,
-    before: Kept | None,
-    marks: Sequence[CacheMark],
-) -> Kept:
+    cache_request: CacheRequest,
+    previous: TtlDecision | None,
+    breakpoints: Sequence[CacheBreakpoint],
+) -> TtlDecision:
     """Choose the TTL. `conv` has at least the new messages of the request, from which `cache_request` is completed.
 
     The client's TTL stays if it uses both TTLs, or no breakpoints in mode "lifetime". It also stays, for the rest of
     the conversation, if another Ibidem has added breakpoints, because that one chooses the TTL.
     """
     price = Prices().of(model or "", conv.dialect.name)
-    known = before or Kept()
-    long = [mark.message + 1 for mark in marks if mark.long]
-    if not conv.dialect.marks.asks(conv.head, marks) and settings.mode == "lifetime":
-        return known._replace(long=NOTHING_LONG)
-    if known.client == ELSEWHERE or any(mark.ours for mark in marks):
-        return known._replace(long=max(long, default=NOTHING_LONG), client=ELSEWHERE)
-    if long and len(long) < len(marks):
-        return known._replace(long=max(long))
-    spoken = bool(conv.messages) and speaks(conv.messages[-1])
-    head = 0.0 if marks and marks[0].message >= 0 else asked.head  # else not cached separately
-    asked = asked._replace(long=bool(long) if marks else None, spoken=spoken, head=head)
-    kept = choose(price, before, asked, settings.pauses)
-    return kept if price.caching.hour or long or not price.caching.marks else kept._replace(long=NOTHING_LONG)
+    base = previous or TtlDecision()
+    long_lengths = [mark.message + 1 for mark in breakpoints if mark.long]
+    if not conv.dialect.cache_control.asks(conv.head, breakpoints) and settings.mode == "lifetime":
+        return base._replace(long=NOTHING_LONG)
+    if base.client == OTHER_INSTANCE or any(mark.is_ours for mark in breakpoints):
+        return base._replace(long=max(long_lengths, default=NOTHING_LONG), client=OTHER_INSTANCE)
+    if long_lengths and len(long_lengths) < len(breakpoints):
+        return base._replace(long=max(long_lengths))
+    is_user_turn = bool(conv.messages) and is_user_message(conv.messages[-1])
+    parameter_tokens = (
+        0.0 if breakpoints and breakpoints[0].message >= 0 else cache_request.head
+    )  # else not cached separately
+    cache_request = cache_request._replace(
+        long=bool(long_lengths) if breakpoints else None, spoken=is_user_turn, head=parameter_tokens
+    )
+    decision = choose_ttl(price, previous, cache_request, settings.pauses)
+    return (
+        decision
+        if price.caching.hour or long_lengths or not price.caching.marks
+        else decision._replace(long=NOTHING_LONG)
+    )
 
 
-def planned(sent: Outgoing, mode: CacheMode, kept: Kept) -> list[Addition]:
+def plan_breakpoints(request: OutgoingRequest, mode: CacheMode, decision: TtlDecision) -> list[FieldAddition]:
     """Return the breakpoints to add or change. Breakpoints of the client stay in place."""
-    marks = sent.dialect.marks
-    if marks.asks(sent.head, sent.marks):
-        return list(marks.changed(sent.marks, kept.long))
-    if mode != "auto" or not len(sent.history) or sent.dialect.server_history(sent.head):
+    cache_control = request.dialect.cache_control
+    if cache_control.asks(request.head, request.breakpoints):
+        return list(cache_control.changed(request.breakpoints, decision.long))
+    if mode != "auto" or not len(request.history) or request.dialect.server_history(request.head):
         return []
-    caching = Prices().of(sent.model or "", sent.dialect.name).caching
-    key = KEY_PREFIX + sent.key if caching.key else ""
+    caching = Prices().of(request.model or "", request.dialect.name).caching
+    key = KEY_PREFIX + request.key if caching.key else ""
     offer = CacheOffer(caching.marks, caching.minimum, caching.hour, key)
-    return list(marks.added(sent.head, sent.history, kept.long, offer))
+    return list(cache_control.added(request.head, request.history, decision.long, offer))
 
 
-def changes(additions: Iterable[Addition]) -> list[Change]:
+def breakpoint_changes(additions: Iterable[FieldAddition]) -> list[JsonChange]:
     """Return the JSON changes for added fields."""
-    return [Change(path, "set", value) for path, value in additions]
+    return [JsonChange(path, "set", value) for path, value in additions]
 
 
-def remember(sent: Outgoing, additions: Sequence[Addition], store: Store) -> None:
+def record_breakpoints(request: OutgoingRequest, additions: Sequence[FieldAddition], store: Store) -> None:
     """Record the added breakpoints in the store, so that `expand` can remove them."""
-    text = placed.record(len(sent.history), sent, changes(additions))
+    text = placed.make_record(len(request.history), request, breakpoint_changes(additions))
     try:
-        store.put(placed.session_of(sent.key), {reference(text): text})
+        store.put(placed.session_of(request.key), {reference(text): text})
     except Exception as error:
         log.warning("expand cannot remove the cache breakpoints of this request: %s", type(error).__name__)
 
 
-def marked(
+def apply_breakpoints(
     request: Any,
     dialect: Dialect,
     mode: CacheMode,
-    kept: Kept,
+    decision: TtlDecision,
     model: str | None,
     key: str,
     store: Store | None = None,
-) -> MarkedRequest:
+) -> RequestWithBreakpoints:
     """Parse a request and add cache breakpoints. `key` is the name of its conversation."""
     document = open_document(request)
     body = document.value
     history = body.get(dialect.history_key) if isinstance(body, dict) else None
     if not isinstance(history, list):
-        return MarkedRequest(request)
+        return RequestWithBreakpoints(request)
     head = {name: value for name, value in body.items() if name != dialect.history_key}
-    sent = Outgoing(dialect, head, SentValues(history), dialect.marks.found(head, history), model, key)
-    additions = planned(sent, mode, kept)
+    outgoing = OutgoingRequest(
+        dialect, head, ParsedMessages(history), dialect.cache_control.found(head, history), model, key
+    )
+    additions = plan_breakpoints(outgoing, mode, decision)
     if not additions:
-        return MarkedRequest(request)
-    written = document.write(changes(additions))
+        return RequestWithBreakpoints(request)
+    new_request = document.write(breakpoint_changes(additions))
     if store is not None:
-        remember(sent, additions, store)
-    return MarkedRequest(written, tuple(additions))
+        record_breakpoints(outgoing, additions, store)
+    return RequestWithBreakpoints(new_request, tuple(additions))
 
 
-def key_of(messages: Iterable[Message]) -> str:
+def cache_key_for(messages: Iterable[Message]) -> str:
     """Return the name of a conversation with these first messages."""
-    return conversation_key(words_of(messages))
+    return conversation_key(opening_text(messages))
 
 
-def tokens_in(size: int) -> float:
+def tokens_for_bytes(size: int) -> float:
     """Estimate the tokens of `size` bytes."""
     return size / BYTES_PER_TOKEN
 
 
-def tokens_of(messages: Iterable[Message]) -> float:
+def message_tokens(messages: Iterable[Message]) -> float:
     """Estimate the tokens of the messages' texts."""
-    return sum(map(_estimated, messages))
+    return sum(map(_estimate_message, messages))
 
 
-def _estimated(message: Message) -> float:
+def _estimate_message(message: Message) -> float:
     total = 0.0
     for part in message.parts:
         if isinstance(part, Text):

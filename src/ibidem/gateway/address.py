@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .. import environment
 from ..errors import IbidemError, one_line
-from ..providers.egress import Hop, hop
+from ..providers.egress import OutboundProxy, find_outbound_proxy
 
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -28,16 +28,16 @@ class McpUpstream(NamedTuple):
     path: str
 
 
-def upstream_at(url: str) -> McpUpstream:
+def parse_mcp_upstream(url: str) -> McpUpstream:
     """Parse the URL of an MCP server. Raises IbidemError with the fix."""
-    shown = one_line(url[:200])
+    url_text = one_line(url[:200])
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise IbidemError(f"{shown}: invalid URL. Use one like https://host/mcp") from None
+        raise IbidemError(f"{url_text}: invalid URL. Use one like https://host/mcp") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise IbidemError(f"{shown}: invalid URL of a server. Use one like https://host/mcp")
+        raise IbidemError(f"{url_text}: invalid URL of a server. Use one like https://host/mcp")
     if parts.username is not None or parts.query or parts.fragment:
         raise IbidemError("the URL may only have scheme, host, port and path. Let the client send the rest as headers")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -45,49 +45,49 @@ def upstream_at(url: str) -> McpUpstream:
     return McpUpstream(origin, parts.path or "/")
 
 
-def hop_to(upstream: McpUpstream) -> Hop | None:
+def proxy_for(upstream: McpUpstream) -> OutboundProxy | None:
     """Return the proxy for this server from the environment or the system. Raises IbidemError if it is unusable."""
-    found = hop(upstream.origin, environment.variables(), environment.system_proxies)
-    if found is not None and found.socks:
-        raise IbidemError(f"{found.variable}: SOCKS is not supported here. Use a proxy like http://proxy.example:3128")
-    return found
+    proxy = find_outbound_proxy(upstream.origin, environment.environment_variables(), environment.system_proxies)
+    if proxy is not None and proxy.is_socks:
+        raise IbidemError(f"{proxy.variable}: SOCKS is not supported here. Use a proxy like http://proxy.example:3128")
+    return proxy
 
 
-def credentials(hop: Hop | None) -> dict[str, str]:
+def proxy_headers(proxy: OutboundProxy | None) -> dict[str, str]:
     """Return the headers with the credentials for the proxy."""
-    if hop is None or hop.user is None:
+    if proxy is None or proxy.user is None:
         return {}
-    return {"Authorization": f"Basic {b64encode(f'{hop.user}:{hop.password}'.encode()).decode()}"}
+    return {"Authorization": f"Basic {b64encode(f'{proxy.user}:{proxy.password}'.encode()).decode()}"}
 
 
-def refused(host: str, origin: str | None, site: str = "none") -> str:
+def rejection_reason(host: str, origin: str | None, site: str = "none") -> str:
     """Return why a request is rejected; empty if it is allowed.
 
     `site` is `Sec-Fetch-Site`, because browsers request images without `Origin`.
     """
-    if _name(f"//{host}") not in LOCAL_NAMES:
+    if _host_name(f"//{host}") not in LOCAL_NAMES:
         return "this gateway accepts requests for local host names only. Use 127.0.0.1 in the client's settings"
-    if (origin is not None and _name(origin) not in LOCAL_NAMES) or (origin is None and site == "cross-site"):
+    if (origin is not None and _host_name(origin) not in LOCAL_NAMES) or (origin is None and site == "cross-site"):
         return "this gateway rejects requests from pages of other sites"
     return ""
 
 
-def _name(address: str) -> str | None:
+def _host_name(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
     except ValueError:
         return None
 
 
-def relocated(location: str, upstream: McpUpstream, own: str) -> str:
+def rewrite_location(location: str, upstream: McpUpstream, own_origin: str) -> str:
     """Return a redirect or endpoint URL with the server's origin replaced by `own`, the gateway's."""
-    found = _ORIGIN.match(location)
-    if found is None or _origin(found.group()) != _origin(upstream.origin):
+    match = _ORIGIN.match(location)
+    if match is None or _parse_origin(match.group()) != _parse_origin(upstream.origin):
         return location
-    return own + location[found.end() :]
+    return own_origin + location[match.end() :]
 
 
-def _origin(address: str) -> tuple[str, str | None, int | None] | None:
+def _parse_origin(address: str) -> tuple[str, str | None, int | None] | None:
     """Return scheme, host and port. None if the URL is invalid or has a user."""
     try:
         parts = urlsplit(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from .lines import MAX_MESSAGE_BYTES, Framed
+from .lines import MAX_MESSAGE_BYTES, Frame
 
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|$)")
@@ -16,46 +16,46 @@ class EventFraming:
 
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
-        self._held = bytearray()
-        self._looked = 0
-        self._streams = False
+        self._pending = bytearray()
+        self._searched = 0
+        self._is_oversized = False
 
-    def feed(self, data: bytes) -> Iterator[Framed]:
+    def feed(self, data: bytes) -> Iterator[Frame]:
         """Add a chunk. Yield the complete events, and parts of events that are too long."""
-        self._held += data
+        self._pending += data
         start = 0
-        while found := _EVENT_END.search(self._held, max(start, self._looked - 3)):
-            event = bytes(self._held[start : found.end()])
-            start = self._looked = found.end()
-            yield Framed(event, not self._streams and len(event) <= self._most)
-            self._streams = False
+        while match := _EVENT_END.search(self._pending, max(start, self._searched - 3)):
+            event = bytes(self._pending[start : match.end()])
+            start = self._searched = match.end()
+            yield Frame(event, not self._is_oversized and len(event) <= self._most)
+            self._is_oversized = False
         if start:
-            del self._held[:start]
-        self._looked = len(self._held)
-        if self._streams or len(self._held) > self._most:
-            self._streams = True
+            del self._pending[:start]
+        self._searched = len(self._pending)
+        if self._is_oversized or len(self._pending) > self._most:
+            self._is_oversized = True
             # The end of an event has up to four bytes and may be split between chunks: hold back a possible start.
-            keep = len(self._held) - len(self._held.rstrip(b"\r\n"))
-            cut = len(self._held) - min(keep, 3)
+            keep = len(self._pending) - len(self._pending.rstrip(b"\r\n"))
+            cut = len(self._pending) - min(keep, 3)
             if cut:
-                yield Framed(bytes(self._held[:cut]), False)
-            del self._held[:cut]
-            self._looked = 0
+                yield Frame(bytes(self._pending[:cut]), False)
+            del self._pending[:cut]
+            self._searched = 0
 
-    def flush(self) -> Iterator[Framed]:
+    def flush(self) -> Iterator[Frame]:
         """Yield the incomplete event at the end of the stream, as a part."""
-        if self._held:
-            yield Framed(bytes(self._held), False)
-            self._held.clear()
+        if self._pending:
+            yield Frame(bytes(self._pending), False)
+            self._pending.clear()
 
 
 def event_field(event: bytes, name: bytes) -> bytes | None:
     """Return the value of a field with its lines joined, or None if the event does not have it."""
-    values = [value for key, value, _ in _fields(event) if key == name]
+    values = [value for key, value, _ in _iter_fields(event) if key == name]
     return b"\n".join(values) if values else None
 
 
-def with_data(event: bytes, change: Callable[[bytes], bytes]) -> bytes:
+def replace_data(event: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """Return the event with its data replaced by `change(data)`; the same object if nothing changes."""
     data = event_field(event, b"data")
     if not data:
@@ -64,20 +64,20 @@ def with_data(event: bytes, change: Callable[[bytes], bytes]) -> bytes:
     if new == data:
         return event
     end = b"\r\n" if b"\r\n" in event else b"\n" if b"\n" in event else b"\r"
-    lines, placed = [], False
-    for key, _, line in _fields(event):
+    lines, is_data_written = [], False
+    for key, _, line in _iter_fields(event):
         if key != b"data":
             lines.append(line)
-        elif not placed:
-            placed = True
+        elif not is_data_written:
+            is_data_written = True
             lines += [b"data: " + part + end for part in new.split(b"\n")]
     return b"".join(lines)
 
 
-def _fields(event: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _iter_fields(event: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield the name, the value and the bytes of each line."""
-    for found in _LINE.finditer(event):
-        line = found.group()
+    for match in _LINE.finditer(event):
+        line = match.group()
         if line:
             key, _, value = line.rstrip(b"\r\n").partition(b":")
             yield key, value.removeprefix(b" "), line

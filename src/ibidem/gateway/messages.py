@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..cache.parts import too_many_parts
+from ..cache.parts import has_too_many_values
 from ..errors import IbidemError
-from ..wire import Change, parse, splice
+from ..wire import JsonChange, parse, splice
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -37,7 +37,7 @@ class TextResult:
 
 def read_message(data: bytes) -> Any:
     """Parse a message. None if it is not JSON or has too many parts."""
-    if too_many_parts(data):
+    if has_too_many_values(data):
         return None
     try:
         return parse(data)
@@ -52,46 +52,51 @@ def request_id(value: Any) -> RequestId | None:
     return (float, value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def params_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _table(message.get("params"))
+def request_params(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object_or_empty(message.get("params"))
 
 
-def meta_of(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _table(container.get("_meta"))
+def message_meta(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object_or_empty(container.get("_meta"))
 
 
-def name_in(info: Any) -> str | None:
-    found = _table(info).get("name")
-    return found if isinstance(found, str) and found else None
+def info_name(info: Any) -> str | None:
+    name = _object_or_empty(info).get("name")
+    return name if isinstance(name, str) and name else None
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _object_or_empty(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def counts(message: Mapping[str, Any]) -> bool:
+def ends_call(message: Mapping[str, Any]) -> bool:
     """Return whether this response completes its call. It does not if the server only requests more input."""
-    return _table(message.get("result")).get("resultType") in (None, "complete")
+    return _object_or_empty(message.get("result")).get("resultType") in (None, "complete")
 
 
-def text_result(message: Mapping[str, Any], *, structured: bool) -> TextResult | None:
+def parse_text_result(message: Mapping[str, Any], *, structured: bool) -> TextResult | None:
     """Return the text of a result, or None if it must not be changed. `structured` allows structured content."""
     result = message.get("result")
-    if not isinstance(result, dict) or "error" in message or not counts(message):
+    if not isinstance(result, dict) or "error" in message or not ends_call(message):
         return None
     if result.get("isError", False) is not False:
         return None
-    also = result.get("structuredContent")
-    if also is not None and not structured:
+    structured_content = result.get("structuredContent")
+    if structured_content is not None and not structured:
         return None
-    texts = _texts(result.get("content"))
+    texts = _block_texts(result.get("content"))
     if texts is None:
         return None
-    shown = sum(map(len, texts)), 0 if also is None else len(json.dumps(also, ensure_ascii=False))
-    return TextResult(_body(texts, also), max(shown), len(texts), "structuredContent" in result)
+    sizes = (
+        sum(map(len, texts)),
+        0 if structured_content is None else len(json.dumps(structured_content, ensure_ascii=False)),
+    )
+    return TextResult(
+        _result_identity(texts, structured_content), max(sizes), len(texts), "structuredContent" in result
+    )
 
 
-def _texts(content: Any) -> list[str] | None:
+def _block_texts(content: Any) -> list[str] | None:
     if not isinstance(content, list) or not content:
         return None
     for block in content:
@@ -102,18 +107,18 @@ def _texts(content: Any) -> list[str] | None:
     return [block["text"] for block in content]
 
 
-def _body(texts: Sequence[str], structured: Any) -> str:
+def _result_identity(texts: Sequence[str], structured: Any) -> str:
     """Return a text that is equal only for results with equal text and equal structured content.
 
     Clients differ in which of the two they show to the model.
     """
-    plain = len(texts) == 1 and not texts[0].startswith("\0")  # "\0" starts the combined text below
-    if plain and (structured is None or _says(texts[0], structured)):
+    is_plain = len(texts) == 1 and not texts[0].startswith("\0")  # "\0" starts the combined text below
+    if is_plain and (structured is None or _repeats_structured(texts[0], structured)):
         return texts[0]
     return "\0".join(["", json.dumps(texts), "" if structured is None else json.dumps(structured)])
 
 
-def _says(text: str, structured: Any) -> bool:
+def _repeats_structured(text: str, structured: Any) -> bool:
     """Return whether the text repeats the structured content, as the protocol recommends."""
     if structured == {"result": text}:
         return True
@@ -123,52 +128,52 @@ def _says(text: str, structured: Any) -> bool:
         return False
 
 
-def with_hint(data: bytes, message: Any, found: TextResult, hint: str) -> bytes:
+def replace_by_hint(data: bytes, message: Any, result: TextResult, hint: str) -> bytes:
     """Return the response with a hint in place of its content. Other bytes stay; on failure all bytes stay."""
     content = ("result", "content")
-    changes = [Change((*content, 0, "text"), "set", hint)]
-    changes += [Change((*content, number), "drop") for number in range(1, found.blocks)]
-    if found.structured:
-        changes.append(Change(("result", "structuredContent"), "drop"))
-    return _spliced(data, message, changes)
+    changes = [JsonChange((*content, 0, "text"), "set", hint)]
+    changes += [JsonChange((*content, number), "drop") for number in range(1, result.blocks)]
+    if result.structured:
+        changes.append(JsonChange(("result", "structuredContent"), "drop"))
+    return _splice_or_keep(data, message, changes)
 
 
-def _spliced(data: bytes, message: Any, changes: Sequence[Change]) -> bytes:
+def _splice_or_keep(data: bytes, message: Any, changes: Sequence[JsonChange]) -> bytes:
     try:
         return splice(data, message, changes)
     except (IbidemError, LookupError, TypeError):  # a duplicate key: clients differ in which of the two they read
         return data
 
 
-def tools_of(message: Mapping[str, Any]) -> list[Any] | None:
-    found = _table(message.get("result")).get("tools")
-    return found if isinstance(found, list) else None
+def listed_tools(message: Mapping[str, Any]) -> list[Any] | None:
+    tools = _object_or_empty(message.get("result")).get("tools")
+    return tools if isinstance(tools, list) else None
 
 
-def promises(message: Mapping[str, Any]) -> bool:
+def has_structured_output(message: Mapping[str, Any]) -> bool:
     """Return whether a list of tools declares structured content for one of them (`outputSchema`)."""
-    return any("outputSchema" in _table(tool) for tool in tools_of(message) or [])
+    return any("outputSchema" in _object_or_empty(tool) for tool in listed_tools(message) or [])
 
 
-def with_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any] | None) -> bytes:
+def change_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any] | None) -> bytes:
     """Return the list of tools without their `outputSchema` (`strip`), and with one more tool (`add`).
 
     If the list cannot be changed, the same bytes are returned.
     """
-    tools = tools_of(message) or []
+    tools = listed_tools(message) or []
     changes = [
-        Change(("result", "tools", number, "outputSchema"), "drop")
+        JsonChange(("result", "tools", number, "outputSchema"), "drop")
         for number, tool in enumerate(tools)
         if strip and isinstance(tool, dict) and "outputSchema" in tool
     ]
     if add is not None:
-        changes.append(Change(("result", "tools", len(tools)), "before", dict(add)))
-    return _spliced(data, message, changes) if changes else data
+        changes.append(JsonChange(("result", "tools", len(tools)), "before", dict(add)))
+    return _splice_or_keep(data, message, changes) if changes else data
 
 
-def answer(request: Mapping[str, Any], text: str) -> bytes:
+def tool_response(request: Mapping[str, Any], text: str) -> bytes:
     """Return the response of the gateway's own tool, in the protocol version of the request."""
     result = {"content": [{"type": "text", "text": text}], "isError": False, "resultType": "complete"}
-    if CLIENT_INFO not in meta_of(params_of(request)):
+    if CLIENT_INFO not in message_meta(request_params(request)):
         del result["resultType"]
     return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode() + b"\n"

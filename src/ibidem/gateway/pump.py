@@ -18,7 +18,7 @@ from contextlib import suppress
 from io import FileIO
 from typing import cast
 
-from .lines import MAX_MESSAGE_BYTES, Framed, LineFraming
+from .lines import MAX_MESSAGE_BYTES, Frame, LineFraming
 from .session import McpSession
 
 CHUNK_BYTES = 2**16
@@ -29,136 +29,140 @@ PATIENCE_SECONDS = 2.0
 """A client that has read nothing for this long does not read. After a signal, the gateway no longer waits for it."""
 
 POSIX = os.name == "posix"
-HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2")
+FORWARDED_SIGNALS = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2")
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG, on Linux."""
 _IN, _OUT = 0, 1
-Watched = frozenset[int]
+SignalNumbers = frozenset[int]
 
 
-class StdioPump:
+class StdioBridge:
     """Gateway for one server process and the client at our standard input and output."""
 
     def __init__(self, session: McpSession, most: int = MAX_MESSAGE_BYTES) -> None:
         self._session = session
         self._most = most
-        self._deciding = threading.Lock()
-        self._writing = threading.Lock()
+        self._session_lock = threading.Lock()
+        self._write_lock = threading.Lock()
         """Held while a message to the client is written, so that our own responses do not split it."""
-        self._waits = False
+        self._is_waiting = False
         """True if all output of the server is forwarded and the gateway waits for more."""
         self._read_at = 0.0
         """When the client last read something."""
 
     def run(self, command: Sequence[str], program: str) -> int:
         """Run the server and return its exit code, negative for a signal. Raises OSError if it cannot be started."""
-        watched = _take_signals()
-        server = _started(command, program, watched)
-        asks = threading.Thread(target=self._to_server, args=(cast(FileIO, server.stdin),), daemon=True)
-        answers = threading.Thread(target=self._to_client, args=(cast(FileIO, server.stdout),), daemon=True)
-        asks.start()
-        answers.start()
-        code = _wait(server, watched)
-        self._drain(answers, watched)
+        signals = _block_signals()
+        server = _start_server(command, program, signals)
+        request_thread = threading.Thread(
+            target=self._forward_to_server, args=(cast(FileIO, server.stdin),), daemon=True
+        )
+        response_thread = threading.Thread(
+            target=self._forward_to_client, args=(cast(FileIO, server.stdout),), daemon=True
+        )
+        request_thread.start()
+        response_thread.start()
+        code = _wait_for_server(server, signals)
+        self._wait_for_reader(response_thread, signals)
         return code
 
-    def _drain(self, answers: threading.Thread, watched: Watched) -> None:
+    def _wait_for_reader(self, answers: threading.Thread, watched: SignalNumbers) -> None:
         """Wait until the client has read all output of the ended server, unless a signal ends the gateway."""
-        quiet, told = time.monotonic(), 0.0
+        last_output, signal_time = time.monotonic(), 0.0
         while answers.is_alive():
             answers.join(POLL_SECONDS)
             now = time.monotonic()
-            if not self._waits:
-                quiet = now
-            elif now - quiet > DRAIN_SECONDS:
+            if not self._is_waiting:
+                last_output = now
+            elif now - last_output > DRAIN_SECONDS:
                 return
-            told = told or (now if _is_told(watched) else 0.0)
-            if told and now - max(told, self._read_at) > PATIENCE_SECONDS:
+            signal_time = signal_time or (now if _has_pending_signal(watched) else 0.0)
+            if signal_time and now - max(signal_time, self._read_at) > PATIENCE_SECONDS:
                 return
 
-    def _to_server(self, server: FileIO) -> None:
+    def _forward_to_server(self, server: FileIO) -> None:
         framing = LineFraming(self._most)
         with suppress(OSError):  # the server has closed its input
             while data := os.read(_IN, CHUNK_BYTES):
-                self._ask(framing.feed(data), server.fileno())
-            self._ask(framing.flush(), server.fileno())
+                self._forward_requests(framing.feed(data), server.fileno())
+            self._forward_requests(framing.flush(), server.fileno())
         with suppress(OSError):
             server.close()
-        _give_up(_IN)
+        _close_stream(_IN)
 
-    def _ask(self, pieces: Iterable[Framed], server: int) -> None:
-        passed, own = [], []
-        with self._deciding:
+    def _forward_requests(self, pieces: Iterable[Frame], server: int) -> None:
+        forwarded, own_responses = [], []
+        with self._session_lock:
             for data, whole in pieces:
                 if whole:
-                    done = self._session.from_client(data, time.monotonic())
-                    passed.append(done.to_server)
-                    own.append(done.to_client)
+                    targets = self._session.from_client(data, time.monotonic())
+                    forwarded.append(targets.to_server)
+                    own_responses.append(targets.to_client)
                 else:
-                    self._session.unseen()
-                    passed.append(data)
-        if any(own):
-            with self._writing:
-                self._write_out(b"".join(own))
-        _write(server, b"".join(passed))
+                    self._session.clear_memory()
+                    forwarded.append(data)
+        if any(own_responses):
+            with self._write_lock:
+                self._write_out(b"".join(own_responses))
+        _write_all(server, b"".join(forwarded))
 
-    def _to_client(self, server: FileIO) -> None:
-        framing, amid = LineFraming(self._most), False
+    def _forward_to_client(self, server: FileIO) -> None:
+        framing, is_inside_message = LineFraming(self._most), False
         with suppress(OSError):  # the client has closed its input
-            while data := self._read(server.fileno()):
-                amid = self._answer(framing.feed(data), amid)
-            amid = self._answer(framing.flush(), amid)
-        if amid:
-            self._writing.release()
-        self._waits = False
+            while data := self._read_server(server.fileno()):
+                is_inside_message = self._forward_responses(framing.feed(data), is_inside_message)
+            is_inside_message = self._forward_responses(framing.flush(), is_inside_message)
+        if is_inside_message:
+            self._write_lock.release()
+        self._is_waiting = False
         with suppress(OSError):
             server.close()
-        _give_up(_OUT)
+        _close_stream(_OUT)
 
-    def _read(self, server: int) -> bytes:
-        self._waits = True
+    def _read_server(self, server: int) -> bytes:
+        self._is_waiting = True
         data = os.read(server, CHUNK_BYTES)
-        self._waits = False
+        self._is_waiting = False
         return data
 
-    def _answer(self, pieces: Iterable[Framed], amid: bool) -> bool:
+    def _forward_responses(self, pieces: Iterable[Frame], amid: bool) -> bool:
         """Forward messages to the client. Return whether the output ends inside a message.
 
         Then this thread keeps the lock `_writing`, so that no other response is written into the message.
         """
-        passed = []
-        with self._deciding:
+        forwarded = []
+        with self._session_lock:
             for data, whole in pieces:
                 if not whole:
-                    self._session.unseen()
-                passed.append(self._session.from_server(data, time.monotonic()) if whole else data)
-        out = b"".join(passed)
+                    self._session.clear_memory()
+                forwarded.append(self._session.from_server(data, time.monotonic()) if whole else data)
+        out = b"".join(forwarded)
         if not out:
             return amid
         if not amid:
-            self._writing.acquire()
+            self._write_lock.acquire()
         try:
             self._write_out(out)
         finally:
             amid = not out.endswith(b"\n")
             if not amid:
-                self._writing.release()
+                self._write_lock.release()
         return amid
 
     def _write_out(self, data: bytes) -> None:
         """Write in chunks, so that `_read_at` shows whether the client reads."""
         for start in range(0, len(data), CHUNK_BYTES):
-            _write(_OUT, data[start : start + CHUNK_BYTES])
+            _write_all(_OUT, data[start : start + CHUNK_BYTES])
             self._read_at = time.monotonic()
 
 
-def _write(to: int, data: bytes) -> None:
+def _write_all(to: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(to, view) :]
 
 
-def _give_up(end: int) -> None:
+def _close_stream(end: int) -> None:
     """Close one of our standard streams, so that the client notices. The null device keeps the number in use."""
     with open(os.devnull, "r+b", buffering=0) as nowhere, suppress(OSError):
         os.dup2(nowhere.fileno(), end)
@@ -167,38 +171,38 @@ def _give_up(end: int) -> None:
 # --- the server ---------------------------------------------------------------------------------
 
 
-def _take_signals() -> Watched:
+def _block_signals() -> SignalNumbers:
     """Block signals in this thread and all later ones. They stay pending until `_next_signal` reads them."""
     if not POSIX:
         return frozenset()
-    watched = frozenset(getattr(signal, f"SIG{name}") for name in HANDED_ON)
+    watched = frozenset(getattr(signal, f"SIG{name}") for name in FORWARDED_SIGNALS)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
     return watched
 
 
-def _started(command: Sequence[str], program: str, watched: Watched) -> subprocess.Popen[bytes]:
+def _start_server(command: Sequence[str], program: str, watched: SignalNumbers) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [program, *command[1:]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-        preexec_fn=_as_without_us(watched) if POSIX else None,  # no thread runs yet
+        preexec_fn=_child_setup(watched) if POSIX else None,  # no thread runs yet
     )
 
 
-def _as_without_us(watched: Watched) -> Callable[[], None]:
+def _child_setup(watched: SignalNumbers) -> Callable[[], None]:
     """Return the setup for the server's process: unblock signals, and on Linux end the server if we are killed."""
-    prctl = _prctl()
+    prctl = _load_prctl()
 
-    def prepare() -> None:
+    def prepare_child() -> None:
         if prctl is not None:
             prctl(_DEATH_SIGNAL, int(signal.SIGKILL))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*watched, signal.SIGCHLD})
 
-    return prepare
+    return prepare_child
 
 
-def _prctl() -> Callable[[int, int], int] | None:
+def _load_prctl() -> Callable[[int, int], int] | None:
     try:
         import ctypes
 
@@ -207,7 +211,7 @@ def _prctl() -> Callable[[int, int], int] | None:
         return None
 
 
-def _wait(server: subprocess.Popen[bytes], watched: Watched) -> int:
+def _wait_for_server(server: subprocess.Popen[bytes], watched: SignalNumbers) -> int:
     """Wait until the server ends, and forward our signals to it."""
     while not POSIX:
         with suppress(KeyboardInterrupt):  # the server got it too
@@ -219,12 +223,12 @@ def _wait(server: subprocess.Popen[bytes], watched: Watched) -> int:
     return server.returncode
 
 
-def _is_told(watched: Watched) -> bool:
+def _has_pending_signal(watched: SignalNumbers) -> bool:
     """Return whether a signal is pending after the server has ended."""
     return bool(watched) and not watched.isdisjoint(signal.sigpending())
 
 
-def _next_signal(watched: Watched) -> tuple[int, bool]:
+def _next_signal(watched: SignalNumbers) -> tuple[int, bool]:
     """Return the next signal, and whether only we got it (a terminal signals the whole process group)."""
     awaited: set[int] = {*watched, signal.SIGCHLD}
     if hasattr(signal, "sigwaitinfo"):

@@ -29,7 +29,7 @@ from ..errors import IbidemError, one_line
 
 MAX_RULES_BYTES = 2**20
 MAX_REASON = 200
-_WAY_OUT = "name another with --rules"
+_FILE_FIX = "name another with --rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class GatewayRules:
     """Longer results are forwarded and not stored, because clients truncate them in different ways."""
     tools: Mapping[str, ToolRule] = field(default_factory=dict)
 
-    def of(self, tool: str) -> ToolRule:
+    def rule_for(self, tool: str) -> ToolRule:
         """Return the rule of a tool, or the rule `*`."""
         return self.tools.get(tool) or self.tools.get("*", UNDECLARED)
 
@@ -69,9 +69,9 @@ class GatewayRules:
 def load_rules(path: Path) -> GatewayRules:
     """Load a rules file. Raises IbidemError with the file, the line or field, and the fix."""
     where = one_line(str(path))
-    data = read_bounded(path, MAX_RULES_BYTES, _WAY_OUT)
+    data = read_bounded(path, MAX_RULES_BYTES, _FILE_FIX)
     if data is None:
-        raise IbidemError(f"{where}: no such file: {_WAY_OUT}")
+        raise IbidemError(f"{where}: no such file: {_FILE_FIX}")
     try:
         table = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
@@ -81,13 +81,13 @@ def load_rules(path: Path) -> GatewayRules:
         raise IbidemError(f"{where}: nested too deeply. Correct the file") from None
     except ValueError as error:  # not only TOMLDecodeError: an integer that is too long raises a plain ValueError
         raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}). Correct the file") from None
-    return read_rules(table, where)
+    return parse_rules(table, where)
 
 
-def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
+def parse_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
     """Check a table of rules. `where` is the file, for error messages."""
-    values = {name: _checked(_FIELDS, name, value, where, "") for name, value in table.items()}
-    tools = {name: _tool(name, each, where) for name, each in values.pop("tools", {}).items()}
+    values = {name: _check_field(_FIELDS, name, value, where, "") for name, value in table.items()}
+    tools = {name: _parse_tool(name, each, where) for name, each in values.pop("tools", {}).items()}
     style = values.pop("style", "ibidem")
     verbosity = values.pop("verbosity", None)
     if verbosity is not None and style != "devboy":
@@ -106,11 +106,11 @@ def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
     )
 
 
-def _tool(name: str, table: Any, where: str) -> ToolRule:
+def _parse_tool(name: str, table: Any, where: str) -> ToolRule:
     field_name = f"tools.{one_line(name)}"
     if not isinstance(table, dict):
         raise IbidemError(f"{where}: {field_name}: not a table. Start it with [{field_name}]")
-    values = {key: _checked(_TOOL_FIELDS, key, value, where, f"{field_name}.") for key, value in table.items()}
+    values = {key: _check_field(_TOOL_FIELDS, key, value, where, f"{field_name}.") for key, value in table.items()}
     rule = ToolRule(**values)
     kind = rule.kind or ToolKind.from_tool_name(name)
     if rule.path is not None and kind is ToolKind.OTHER:
@@ -121,74 +121,74 @@ def _tool(name: str, table: Any, where: str) -> ToolRule:
 _Check = tuple[Callable[[Any], Any], str]
 
 
-def _whole(least: int) -> _Check:
-    def check(value: Any) -> int:
+def _check_whole(least: int) -> _Check:
+    def check_value(value: Any) -> int:
         if type(value) is not int or value < least:
             raise ValueError
         return value
 
-    return check, f"must be a whole number from {least} on"
+    return check_value, f"must be a whole number from {least} on"
 
 
-def _choice(**choices: Any) -> _Check:
+def _check_choice(**choices: Any) -> _Check:
     return choices.__getitem__, "must be " + " or ".join(f'"{each}"' for each in choices)
 
 
-def _flag(value: Any) -> bool:
+def _check_flag(value: Any) -> bool:
     if type(value) is not bool:
         raise ValueError
     return value
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _check_table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError
     return value
 
 
-def _seconds(value: Any) -> float:
+def _check_seconds(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value < float("inf"):
         raise ValueError
     return float(value)
 
 
-def _name(value: Any) -> str:
+def _check_name(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError
     return value
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _check_names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError
-    return tuple(map(_name, value))
+    return tuple(map(_check_name, value))
 
 
 _FIELDS: dict[str, _Check] = {
-    "style": _choice(ibidem="ibidem", devboy="devboy"),
-    "verbosity": _choice(**{each.value: each for each in HintVerbosity}),
-    "capacity": _whole(1),
-    "max_calls": _whole(1),
-    "max_age": (_seconds, "must be a number of seconds above 0"),
-    "min_bytes": _whole(1),
-    "max_chars": _whole(1),
-    "near": (_flag, "must be true or false"),
-    "tools": (_table, "not a table. Start one for each tool, such as [tools.get_issue]"),
+    "style": _check_choice(ibidem="ibidem", devboy="devboy"),
+    "verbosity": _check_choice(**{each.value: each for each in HintVerbosity}),
+    "capacity": _check_whole(1),
+    "max_calls": _check_whole(1),
+    "max_age": (_check_seconds, "must be a number of seconds above 0"),
+    "min_bytes": _check_whole(1),
+    "max_chars": _check_whole(1),
+    "near": (_check_flag, "must be true or false"),
+    "tools": (_check_table, "not a table. Start one for each tool, such as [tools.get_issue]"),
 }
 _TOOL_FIELDS: dict[str, _Check] = {
-    "invalidates": (_names, 'must be a list of tools: write ["get_issue"]'),
-    "path": (_name, 'must name an argument of the tool: write "file_path"'),
-    "kind": _choice(read=ToolKind.FILE_READ, write=ToolKind.FILE_MUTATE, other=ToolKind.OTHER),
-    "never": (_flag, "must be true or false"),
+    "invalidates": (_check_names, 'must be a list of tools: write ["get_issue"]'),
+    "path": (_check_name, 'must name an argument of the tool: write "file_path"'),
+    "kind": _check_choice(read=ToolKind.FILE_READ, write=ToolKind.FILE_MUTATE, other=ToolKind.OTHER),
+    "never": (_check_flag, "must be true or false"),
 }
 
 
-def _checked(known: Mapping[str, _Check], name: str, value: Any, where: str, prefix: str) -> Any:
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-        raise IbidemError(f"{where}: {prefix}{one_line(name)}: unknown: {way_out}")
-    check, must = known[name]
+def _check_field(checks: Mapping[str, _Check], name: str, value: Any, where: str, prefix: str) -> Any:
+    if name not in checks:
+        near = get_close_matches(name, checks, 1)
+        fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(checks)}"
+        raise IbidemError(f"{where}: {prefix}{one_line(name)}: unknown: {fix}")
+    check, must = checks[name]
     try:
         return check(value)
     except (ValueError, KeyError, TypeError):

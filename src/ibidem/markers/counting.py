@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import add, eq
 from typing import NamedTuple, overload
 
-from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_of
+from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_style
 
 MAX_HEAD = 8
 """Maximum number of lines before the first numbered one."""
@@ -24,7 +24,7 @@ FIRST_LINES = 256
 _TABLES: dict[tuple[NumberStyle, str], list[str]] = {}
 
 
-def written(style: NumberStyle, padding: str, first: int, count: int) -> list[str]:
+def format_line_numbers(style: NumberStyle, padding: str, first: int, count: int) -> list[str]:
     """Return formatted numbers, padded as `NumberStyle.padding` says."""
     width, fill = int(padding), "0" if padding[0] == "0" else " "
     before, after, last = style.before, style.after, first + count
@@ -36,11 +36,11 @@ def written(style: NumberStyle, padding: str, first: int, count: int) -> list[st
     return table[first:last]
 
 
-def counted_up(first: int, bodies: Sequence[str]) -> str:
+def number_lines(first: int, bodies: Sequence[str]) -> str:
     """Return the text of lines with consecutive numbers before a tab, starting with `first`."""
-    whole = ["", "", "\n"] * len(bodies)
-    whole[0::3], whole[1::3] = written(TABBED, "0", first, len(bodies)), bodies
-    return "".join(whole[:-1])
+    pieces = ["", "", "\n"] * len(bodies)
+    pieces[0::3], pieces[1::3] = format_line_numbers(TABBED, "0", first, len(bodies)), bodies
+    return "".join(pieces[:-1])
 
 
 def padding_of(number: str) -> str:
@@ -51,7 +51,7 @@ def padding_of(number: str) -> str:
     return f"0{width}" if number[0] == "0" and width > 1 else "0"
 
 
-class CountingLines(NamedTuple):
+class SequentialLines(NamedTuple):
     """Lines of which one range has consecutive numbers, and no other line has a number."""
 
     style: NumberStyle
@@ -64,71 +64,71 @@ class CountingLines(NamedTuple):
     """The numbered lines, without their numbers."""
 
     @property
-    def padded(self) -> int:
+    def padded_count(self) -> int:
         """Count of numbers with a blank before them."""
         if self.padding[0] == "0":
             return 0
         return max(0, min(int("1" + "0" * (int(self.padding) - 1)) - self.first, len(self.bodies)))
 
-    def apart(self, lines: Sequence[str]) -> NumberedLines:
+    def to_numbered_lines(self, lines: Sequence[str]) -> NumberedLines:
         """Return all of `lines`, in which these were found, with their numbers split off."""
         numbers: list[int | None] = [*range(self.first, self.first + len(self.bodies))]
         end = self.head + len(self.bodies)
         edges = [self.head] if self.head else []
         if end == len(lines) and not self.head:
             return NumberedLines(self.style, numbers, self.bodies, edges)
-        behind = len(lines) - end
-        numbers = [*[None] * self.head, *numbers, *[None] * behind]
+        lines_after = len(lines) - end
+        numbers = [*[None] * self.head, *numbers, *[None] * lines_after]
         bodies = [*lines[: self.head], *self.bodies, *lines[end:]]
-        return NumberedLines(self.style, numbers, bodies, [*edges, end] if behind else edges)
+        return NumberedLines(self.style, numbers, bodies, [*edges, end] if lines_after else edges)
 
 
-def counting(lines: Sequence[str]) -> CountingLines | None:
+def find_sequential_lines(lines: Sequence[str]) -> SequentialLines | None:
     """Return lines that count up by one, in the most frequent style; None if a line-by-line check is needed."""
     start = first_numbered(lines[:MAX_HEAD])
-    found = counted(lines, start[1]) if start is not None else None
-    if start is None or found is None:
+    sequence = check_sequential(lines, start[1]) if start is not None else None
+    if start is None or sequence is None:
         return None
-    probed = min(PROBED_LINES, len(lines))
-    most = 2 * (min(probed, start[0] + len(found.bodies)) - start[0]) > probed
-    return found if most else None
+    probed_count = min(PROBED_LINES, len(lines))
+    is_majority = 2 * (min(probed_count, start[0] + len(sequence.bodies)) - start[0]) > probed_count
+    return sequence if is_majority else None
 
 
-def counted(lines: Sequence[str], style: NumberStyle) -> CountingLines | None:
+def check_sequential(lines: Sequence[str], style: NumberStyle) -> SequentialLines | None:
     """Return the lines split in this style; None if they do not count up by one from the first few on."""
-    starts = [style.number.match(line) for line in lines[:MAX_HEAD]]
+    starts = [style.line_pattern.match(line) for line in lines[:MAX_HEAD]]
     head = next((at for at, start in enumerate(starts) if start is not None), len(lines))
-    found = starts[head] if head < len(lines) else None
-    if found is None or len(found[1]) > MAX_DIGITS or len(lines) < head + MIN_COUNTED:
+    first_match = starts[head] if head < len(lines) else None
+    if first_match is None or len(first_match[1]) > MAX_DIGITS or len(lines) < head + MIN_COUNTED:
         return None
-    first, padding = int(found[1]), padding_of(found[0][len(style.before) :])
+    first, padding = int(first_match[1]), padding_of(first_match[0][len(style.before) :])
     if len(padding) > 2 or (padding[0] == "0" and int(padding) > MAX_DIGITS):
         return None
     if len(str(first + len(lines))) > MAX_DIGITS:
         return None
     here = lines[head:] if head else lines
-    bodies = _bodies(here, style, padding, first)
-    if len(bodies) < MIN_COUNTED or any(map(style.number.match, here[len(bodies) :])):
+    bodies = _strip_numbers(here, style, padding, first)
+    if len(bodies) < MIN_COUNTED or any(map(style.line_pattern.match, here[len(bodies) :])):
         return None
-    spaced = spaced_of(style)
-    if spaced is not None and all(body.startswith(" ") for body in bodies):
-        style, bodies = spaced, [body[1:] for body in bodies]
-    return CountingLines(style, padding, head, first, bodies)
+    spaced_style = spaced_style(style)
+    if spaced_style is not None and all(body.startswith(" ") for body in bodies):
+        style, bodies = spaced_style, [body[1:] for body in bodies]
+    return SequentialLines(style, padding, head, first, bodies)
 
 
-def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) -> list[str]:
+def _strip_numbers(lines: Sequence[str], style: NumberStyle, padding: str, first: int) -> list[str]:
     """Return lines without their numbers, up to the first line that does not count up."""
     bodies: list[str] = []
     size = FIRST_LINES
     while len(bodies) < len(lines):
-        done = len(bodies)
-        some = lines[done : done + size] if done or size < len(lines) else lines
-        numbers = written(style, padding, first + done, len(some))
-        rests = [*map(str.removeprefix, some, numbers)]
-        unlike = [*map(eq, rests, some)]  # a line without the expected number is unchanged
-        if True in unlike:
-            return bodies + rests[: unlike.index(True)]
-        bodies = bodies + rests if done else rests
+        count = len(bodies)
+        chunk = lines[count : count + size] if count or size < len(lines) else lines
+        numbers = format_line_numbers(style, padding, first + count, len(chunk))
+        rests = [*map(str.removeprefix, chunk, numbers)]
+        is_unnumbered = [*map(eq, rests, chunk)]  # a line without the expected number is unchanged
+        if True in is_unnumbered:
+            return bodies + rests[: is_unnumbered.index(True)]
+        bodies = bodies + rests if count else rests
         size *= 2
     return bodies
 
@@ -139,8 +139,8 @@ class TabbedUnits(Sequence[str]):
     Those with a number count up by one, as in `SequentialLines`.
     """
 
-    def __init__(self, apart: NumberedLines) -> None:
-        self._numbers, self._bodies = apart.numbers, apart.bodies
+    def __init__(self, numbered_lines: NumberedLines) -> None:
+        self._numbers, self._bodies = numbered_lines.numbers, numbered_lines.bodies
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -155,8 +155,8 @@ class TabbedUnits(Sequence[str]):
         if isinstance(at, slice):
             numbers, bodies = self._numbers[at], self._bodies[at]
             if numbers and numbers[0] is not None and None not in numbers:
-                return [*map(add, written(TABBED, "0", numbers[0], len(numbers)), bodies)]
-            some = zip(numbers, bodies, strict=True)
-            return [body if number is None else f"{number}\t{body}" for number, body in some]
+                return [*map(add, format_line_numbers(TABBED, "0", numbers[0], len(numbers)), bodies)]
+            pairs = zip(numbers, bodies, strict=True)
+            return [body if number is None else f"{number}\t{body}" for number, body in pairs]
         number, body = self._numbers[at], self._bodies[at]
         return body if number is None else f"{number}\t{body}"

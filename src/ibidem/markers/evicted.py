@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ..store.naming import REFERENCE_DIGITS
-from .backref import opening
+from .backref import marker_prefix
 
 _REF = f"[0-9a-f]{{{REFERENCE_DIGITS}}}"
 _EVICTED = re.compile(
@@ -34,22 +34,25 @@ class EvictedMarker(NamedTuple):
     tag: str
     ref: str
     """Reference in the store; empty on all but the first marker of a text."""
-    lines: int
-    why: str = ""
-    way: str = ""
+    line_count: int
+    reason: str = ""
+    recall_tool: str = ""
     """The tool that returns the original, if the request offers one."""
 
     def __str__(self) -> str:
         ref = f" {self.ref}" if self.ref else ""
-        text = f"[ibidem {self.tag}{ref}: {self.lines} line{'s' * (self.lines != 1)} left out"
-        why, way = (f", {self.why}" if self.why else ""), (f", {self.way} gives it back" if self.way else "")
+        text = f"[ibidem {self.tag}{ref}: {self.line_count} line{'s' * (self.line_count != 1)} left out"
+        why, way = (
+            (f", {self.reason}" if self.reason else ""),
+            (f", {self.recall_tool} gives it back" if self.recall_tool else ""),
+        )
         return f"{text}{why}{way}]"
 
 
-def gone_lines(line: str, tag: str) -> int:
+def evicted_line_count(line: str, tag: str) -> int:
     """Return how many lines a marker line of this conversation replaces; 0 for other lines."""
-    found = _EVICTED.fullmatch(line) if line.startswith(opening(tag)) else None
-    return int(found["lines"]) if found and found["tag"] == tag else 0
+    match = _EVICTED.fullmatch(line) if line.startswith(marker_prefix(tag)) else None
+    return int(match["lines"]) if match and match["tag"] == tag else 0
 
 
 class Stub(NamedTuple):
@@ -60,18 +63,18 @@ class Stub(NamedTuple):
     """Positions of its markers, and how many lines each replaces."""
 
 
-def stub(text: str, tag: str) -> Stub | None:
+def parse_stub(text: str, tag: str) -> Stub | None:
     """Parse a stub; None for a text that Ibidem cannot have written, such as one that quotes a marker.
 
     An evicted text contains no marker. So in a stub, each occurrence of the marker's start is a whole marker line, and
     only the first has a reference.
     """
-    start = opening(tag)
+    start = marker_prefix(tag)
     if start not in text:
         return None
     lines = enumerate(text.split("\n"))
-    found = [(at, _EVICTED.fullmatch(line)) for at, line in lines if line.startswith(start)]
-    markers = [(at, each) for at, each in found if each is not None and each["tag"] == tag]
+    marker_lines = [(at, _EVICTED.fullmatch(line)) for at, line in lines if line.startswith(start)]
+    markers = [(at, each) for at, each in marker_lines if each is not None and each["tag"] == tag]
     if len(markers) != text.count(start) or [bool(each["ref"]) for _, each in markers].count(True) != 1:
         return None
     first = markers[0][1]
@@ -81,48 +84,55 @@ def stub(text: str, tag: str) -> Stub | None:
 
 def refs_in(text: str, tag: str) -> list[str]:
     """Return the reference of the original if the text is a stub."""
-    found = stub(text, tag)
-    return [] if found is None else [found.ref]
+    parsed_stub = parse_stub(text, tag)
+    return [] if parsed_stub is None else [parsed_stub.ref]
 
 
-def stands_for(text: str, original: str, tag: str) -> bool:
+def is_stub_of(text: str, original: str, tag: str) -> bool:
     """Return True if a text has lines of the original at their positions, and markers for the other lines."""
     lines, at = original.split("\n"), 0
     for line in text.split("\n"):
-        gone = gone_lines(line, tag)
-        if not gone and lines[at : at + 1] != [line]:
+        evicted_count = evicted_line_count(line, tag)
+        if not evicted_count and lines[at : at + 1] != [line]:
             return False
-        at += gone or 1
+        at += evicted_count or 1
     return at == len(lines)
 
 
-def thinned(
-    lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: EvictedMarker, go: Collection[int] = ()
+def remove_lines(
+    lines: Sequence[str],
+    remaining_ranges: Iterable[tuple[int, int]],
+    marker: EvictedMarker,
+    required_removals: Collection[int] = (),
 ) -> str:
     """Return the lines with markers in place of all lines outside the ranges `stay` (first, end).
 
     A few lines between two ranges stay too, unless one of them is in `go`.
     """
-    kept: list[str] = []
-    done = 0
-    for first, last in [*merged(stay), (len(lines), len(lines))]:
-        few = first - done < MIN_GAP_LINES and first < len(lines) and not any(each in go for each in range(done, first))
-        if first > done and not few:
-            kept.append(str(marker._replace(lines=first - done)))
-            marker = marker._replace(ref="", why="", way="")
+    remaining: list[str] = []
+    position = 0
+    for first, last in [*merge_ranges(remaining_ranges), (len(lines), len(lines))]:
+        is_small_gap = (
+            first - position < MIN_GAP_LINES
+            and first < len(lines)
+            and not any(each in required_removals for each in range(position, first))
+        )
+        if first > position and not is_small_gap:
+            remaining.append(str(marker._replace(line_count=first - position)))
+            marker = marker._replace(ref="", reason="", recall_tool="")
         else:
-            kept.extend(lines[done:first])
-        kept.extend(lines[first:last])
-        done = max(done, last)
-    return "\n".join(kept)
+            remaining.extend(lines[position:first])
+        remaining.extend(lines[first:last])
+        position = max(position, last)
+    return "\n".join(remaining)
 
 
-def merged(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge overlapping ranges; the result is sorted."""
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(stretches):
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
+    merged_ranges: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged_ranges and first <= merged_ranges[-1][1]:
+            merged_ranges[-1] = (merged_ranges[-1][0], max(last, merged_ranges[-1][1]))
         else:
-            found.append((first, last))
-    return found
+            merged_ranges.append((first, last))
+    return merged_ranges

@@ -12,25 +12,25 @@ INDEX_CHARACTERS = 1024
 
 
 @lru_cache(maxsize=1)
-def lines_of(text: str) -> tuple[str, ...]:
+def split_lines(text: str) -> tuple[str, ...]:
     """Split a text into lines. Cached, because layout codecs and back-references split the same text one after the
     other."""
     return tuple(text.split("\n"))
 
 
-def joined(lines: Iterable[str], limit: int) -> str:
+def join_lines(lines: Iterable[str], limit: int) -> str:
     """Join lines. Raises ValueError as soon as the text exceeds `limit` characters."""
-    kept: list[str] = []
-    room = limit + 1
+    accepted_lines: list[str] = []
+    characters_left = limit + 1
     for line in lines:
-        room -= len(line) + 1
-        if room < 0:
+        characters_left -= len(line) + 1
+        if characters_left < 0:
             raise ValueError(f"more than {limit:,} characters")
-        kept.append(line)
-    return "\n".join(kept)
+        accepted_lines.append(line)
+    return "\n".join(accepted_lines)
 
 
-class Lines:
+class LineOffsets:
     """Line positions of a text without splitting it. A lookup takes the same time in a text of any size."""
 
     __slots__ = ("_before", "_text")
@@ -41,21 +41,21 @@ class Lines:
         self._before = [*accumulate(counts, initial=0)]
         """Number of line breaks before each chunk, and in the whole text."""
 
-    def at(self, offset: int) -> int:
+    def line_at(self, offset: int) -> int:
         """Return the line number, from 0, at a character offset."""
         chunk = offset // INDEX_CHARACTERS
         return self._before[chunk] + self._text.count("\n", chunk * INDEX_CHARACTERS, offset)
 
-    def text(self, first: int, last: int) -> str:
+    def text_between(self, first: int, last: int) -> str:
         """Return the lines from `first` up to, not including, `last`, unchanged. The text must have them."""
-        end = len(self._text) if last > self._before[-1] else self._start(last) - 1
-        return self._text[self._start(first) : end]
+        end = len(self._text) if last > self._before[-1] else self._start_of(last) - 1
+        return self._text[self._start_of(first) : end]
 
-    def _start(self, line: int) -> int:
+    def _start_of(self, line: int) -> int:
         """Return the offset where a line starts."""
         if not line:
             return 0
         chunk = bisect_left(self._before, line) - 1  # the line break before the line is the last in this chunk
         start = chunk * INDEX_CHARACTERS
-        rest = self._text[start : start + INDEX_CHARACTERS].split("\n", line - self._before[chunk])[-1]
-        return min(start + INDEX_CHARACTERS, len(self._text)) - len(rest)
+        rest_of_chunk = self._text[start : start + INDEX_CHARACTERS].split("\n", line - self._before[chunk])[-1]
+        return min(start + INDEX_CHARACTERS, len(self._text)) - len(rest_of_chunk)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
-from ..calls import label_of, named_arguments
+from ..calls import call_label, named_arguments
 from ..model import Message, Opaque, Text, ToolCall, ToolResult
-from ..store.naming import Opening
+from ..store.naming import ConversationOpening
 from . import backref
 from .backref import Source
 
@@ -33,7 +33,7 @@ class CallSummary(NamedTuple):
         return self.call.arguments if self.call is not None else ""
 
 
-NOT_ASKED = CallSummary()
+UNKNOWN_CALL = CallSummary()
 """For a result whose call is not in the request."""
 
 
@@ -42,30 +42,30 @@ class NumberedText(NamedTuple):
 
     source: Source
     text: str
-    asked: CallSummary
+    call: CallSummary
     segment: Text | None = None
     """Its text in a result; None for an argument of a call."""
-    failed: bool = False
+    is_error: bool = False
     call_id: str = ""
 
 
-class Sources:
+class SourceNumbers:
     """Numbers the texts of messages in order. The tag is known from the first response, call or result on; no text
     before needs it."""
 
     def __init__(self) -> None:
-        self._opening = Opening()
+        self._opening = ConversationOpening()
         self._tag = ""
         self._calls = self._results = 0
-        self._asked: dict[str, CallSummary] = {}
+        self._summaries: dict[str, CallSummary] = {}
         self._labels: Counter[str] = Counter()
 
-    def fork(self) -> Sources:
+    def fork(self) -> SourceNumbers:
         """Return an independent copy."""
-        found = copy(self)
-        found._opening = self._opening.fork()
-        found._asked, found._labels = dict(self._asked), Counter(self._labels)
-        return found
+        copied = copy(self)
+        copied._opening = self._opening.fork()
+        copied._summaries, copied._labels = dict(self._summaries), Counter(self._labels)
+        return copied
 
     @property
     def tag(self) -> str:
@@ -74,57 +74,57 @@ class Sources:
         return self._tag
 
     @property
-    def words(self) -> str:
+    def opening_words(self) -> str:
         """The user's first words, which identify the conversation."""
-        return self._opening.words
+        return self._opening.text
 
     @property
-    def begun(self) -> bool:
+    def has_stable_tag(self) -> bool:
         """True if the tag is known and does not depend on the last message."""
         return bool(self._tag) and not self._opening.counts
 
-    def read(self, message: Message) -> Iterator[NumberedText]:
+    def number_texts(self, message: Message) -> Iterator[NumberedText]:
         """Number the texts of the next message."""
-        self._opening.read(message)
-        if clears(message):
+        self._opening.read_message(message)
+        if hides_earlier_messages(message):
             self._labels.clear()
         if self._opening.ended and not self._tag:
-            self._tag = backref.tag_of(self._opening.words)
+            self._tag = backref.tag_of(self._opening.text)
         for part in message.parts:
             if isinstance(part, ToolCall):
-                yield from self._call(part)
+                yield from self._number_call(part)
             elif isinstance(part, ToolResult):
-                yield from self._result(part)
+                yield from self._number_result(part)
 
-    def _call(self, call: ToolCall) -> Iterator[NumberedText]:
+    def _number_call(self, call: ToolCall) -> Iterator[NumberedText]:
         self._calls += 1
-        given = named_arguments(call)
-        label = label_of(call.name, given)
+        arguments = named_arguments(call)
+        label = call_label(call.name, arguments)
         self._labels[label] += 1
-        asked = CallSummary(call.name, call, label, self._labels[label])
-        self._asked[call.id] = asked
-        for key, text in long_texts(given):
-            yield NumberedText(Source("call", self._calls, key), text, asked)
+        summary = CallSummary(call.name, call, label, self._labels[label])
+        self._summaries[call.id] = summary
+        for key, text in long_texts(arguments):
+            yield NumberedText(Source("call", self._calls, key), text, summary)
 
-    def _result(self, result: ToolResult) -> Iterator[NumberedText]:
+    def _number_result(self, result: ToolResult) -> Iterator[NumberedText]:
         self._results += 1
-        asked = self._asked.get(result.call_id, NOT_ASKED)
+        summary = self._summaries.get(result.call_id, UNKNOWN_CALL)
         texts = [segment for segment in result.segments if isinstance(segment, Text)]
-        for place, segment in enumerate(texts, 1):
-            source = Source("result", self._results, "" if len(texts) == 1 else str(place))
-            yield NumberedText(source, segment.text, asked, segment, result.failed, result.call_id)
+        for position, segment in enumerate(texts, 1):
+            source = Source("result", self._results, "" if len(texts) == 1 else str(position))
+            yield NumberedText(source, segment.text, summary, segment, result.failed, result.call_id)
 
 
-def clears(message: Message) -> bool:
+def hides_earlier_messages(message: Message) -> bool:
     """Return True if the model does not see the messages before this one."""
     if Opaque not in map(type, message.parts):  # true for nearly all messages, and cheap to check
         return False
     return any(part.kind == "compaction" for part in message.parts if isinstance(part, Opaque))
 
 
-def long_texts(given: Any) -> Iterator[tuple[str, str]]:
+def long_texts(arguments: Any) -> Iterator[tuple[str, str]]:
     """Yield string arguments of three or more lines, by name, such as the content of a written file."""
-    if isinstance(given, dict):
-        for key, value in given.items():
+    if isinstance(arguments, dict):
+        for key, value in arguments.items():
             if isinstance(value, str) and value.count("\n") >= 2 and key.isidentifier() and key.isascii():
                 yield key, value

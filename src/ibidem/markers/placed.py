@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..model import to_json
-from ..wire import Change
-from ..wire.tree import Keyed, filled, found_at, hole_of, rebuild
+from ..wire import JsonChange
+from ..wire.tree import KeyedValue, apply_changes, fill_placeholder, placeholder_path, value_at
 
 SIGN_DIGITS = 16
 """Digits of the digest of the content at the breakpoints."""
@@ -25,76 +25,78 @@ def session_of(key: str) -> str:
     return f"marks {key}"
 
 
-def record(messages: int, body: Any, changes: Iterable[Change]) -> str:
+def make_record(messages: int, body: Any, changes: Iterable[JsonChange]) -> str:
     """Return a record of changes to a request. `body` is the request before them. Path steps index into it."""
-    made = list(changes)
-    undo = [_undone(body, change) for change in made]
-    sign = _sign(_after(body, change) for change in made)
-    rows = [(*each[:2], *_row(each.value)) for each in undo]
+    change_list = list(changes)
+    undo = [_inverse_change(body, change) for change in change_list]
+    sign = _hash_carriers(_carrier_after(body, change) for change in change_list)
+    rows = [(*each[:2], *_encode_value(each.value)) for each in undo]
     return to_json({"marks": sign, "messages": messages, "undo": rows})
 
 
-def _row(value: Any) -> tuple[Any, ...]:
+def _encode_value(value: Any) -> tuple[Any, ...]:
     """Return the value to set, and the position of its key if it was moved."""
-    return (value.value, value.at) if isinstance(value, Keyed) else (value,)
+    return (value.value, value.position) if isinstance(value, KeyedValue) else (value,)
 
 
-def taken_off(messages: int, body: Any, texts: Iterable[str]) -> list[Change]:
+def breakpoint_removals(messages: int, body: Any, texts: Iterable[str]) -> list[JsonChange]:
     """Return the changes that remove the recorded breakpoints from a request; none if the records disagree."""
-    found = {to_json(undo): undo for sign, undo in _records(texts, messages) if _stands(body, undo, sign)}
-    return next(iter(found.values())) if len(found) == 1 else []
+    candidates = {
+        to_json(undo): undo for sign, undo in _parse_records(texts, messages) if _matches_record(body, undo, sign)
+    }
+    return next(iter(candidates.values())) if len(candidates) == 1 else []
 
 
-def _undone(body: Any, change: Change) -> Change:
-    hole = hole_of(change.value)
-    if hole is not None:
-        return Change(change.path, "lift", hole)
+def _inverse_change(body: Any, change: JsonChange) -> JsonChange:
+    placeholder = placeholder_path(change.value)
+    if placeholder is not None:
+        return JsonChange(change.path, "lift", placeholder)
     *steps, last = change.path
     try:
-        carrier = found_at(body, steps)
+        carrier = value_at(body, steps)
         old = carrier[last]
     except (KeyError, IndexError):
-        return Change(change.path, "drop")
-    moved = isinstance(change.value, Keyed)
-    return Change(change.path, "set", Keyed(list(carrier).index(last), old) if moved else old)
+        return JsonChange(change.path, "drop")
+    is_moved = isinstance(change.value, KeyedValue)
+    return JsonChange(change.path, "set", KeyedValue(list(carrier).index(last), old) if is_moved else old)
 
 
-def _after(body: Any, change: Change) -> Any:
+def _carrier_after(body: Any, change: JsonChange) -> Any:
     """Return the value around the breakpoint after the change."""
     *steps, last = change.path
-    if hole_of(change.value) is not None:
-        return filled(change.value, found_at(body, change.path))
-    return rebuild(found_at(body, steps), [Change((last,), "set", change.value)]) if steps else change.value
+    if placeholder_path(change.value) is not None:
+        return fill_placeholder(change.value, value_at(body, change.path))
+    return apply_changes(value_at(body, steps), [JsonChange((last,), "set", change.value)]) if steps else change.value
 
 
-def _carrier(body: Any, undo: Change) -> Any:
+def _find_carrier(body: Any, undo: JsonChange) -> Any:
     steps = undo.path if undo.op == "lift" or len(undo.path) == 1 else undo.path[:-1]
-    return found_at(body, steps)
+    return value_at(body, steps)
 
 
-def _sign(carriers: Iterable[Any]) -> str:
+def _hash_carriers(carriers: Iterable[Any]) -> str:
     text = to_json(list(carriers))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:SIGN_DIGITS]
 
 
-def _stands(body: Any, undo: list[Change], sign: str) -> bool:
+def _matches_record(body: Any, undo: list[JsonChange], sign: str) -> bool:
     try:
-        return _sign(_carrier(body, each) for each in undo) == sign
+        return _hash_carriers(_find_carrier(body, each) for each in undo) == sign
     except (LookupError, TypeError):
         return False
 
 
-def _set(value: Any, at: int | None = None) -> Any:
-    return value if at is None else Keyed(at, value)
+def _decode_value(value: Any, at: int | None = None) -> Any:
+    return value if at is None else KeyedValue(at, value)
 
 
-def _records(texts: Iterable[str], messages: int) -> Iterator[tuple[str, list[Change]]]:
+def _parse_records(texts: Iterable[str], messages: int) -> Iterator[tuple[str, list[JsonChange]]]:
     """Yield the records for a request with this number of messages. Invalid texts are skipped."""
     for text in texts:
         try:
-            found = json.loads(text)
-            undo = [Change(tuple(path), op, _set(*value)) for path, op, *value in found["undo"]]
-            if found["messages"] == messages:
-                yield str(found["marks"]), undo
+            record_data = json.loads(text)
+            undo = [JsonChange(tuple(path), op, _decode_value(*value)) for path, op, *value in record_data["undo"]]
+            if record_data["messages"] == messages:
+                yield str(record_data["marks"]), undo
         except (ValueError, TypeError, LookupError, RecursionError):
             continue

@@ -21,7 +21,7 @@ PLACE_DIGITS = 16
 """Digits of the digest that gives a message's position in a history."""
 
 
-class Spine:
+class HistoryFingerprint:
     """Reads the messages of a history in order. Later rewrites do not change it, or are undone before it is
     computed."""
 
@@ -29,29 +29,29 @@ class Spine:
         self.name = ""
         """Name of the records in the store. Empty before the user responds to the model; no thinking is removed before
         that. The user's earlier texts are the same in every run of one prompt."""
-        self.places: list[str] = []
+        self.digests: list[str] = []
         """Digest of the history up to and including each message."""
         self._digest = hashlib.sha256()
-        self._heard = False
+        self._has_model_message = False
         """True after the model's first message."""
 
-    def read(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         """Add the next message."""
-        for text in _spine(message):
+        for text in _stable_texts(message):
             encoded = text.encode("utf-8", "surrogatepass")
             self._digest.update(b"%d:%b" % (len(encoded), encoded))
-        self.places.append(self._digest.hexdigest()[:PLACE_DIGITS])
-        if self._heard and not self.name and speaks(message):
-            self.name = f"thinking {self.places[-1]}"
-        self._heard = self._heard or message.role == "assistant"
+        self.digests.append(self._digest.hexdigest()[:PLACE_DIGITS])
+        if self._has_model_message and not self.name and is_user_message(message):
+            self.name = f"thinking {self.digests[-1]}"
+        self._has_model_message = self._has_model_message or message.role == "assistant"
 
 
-def speaks(message: Message) -> bool:
+def is_user_message(message: Message) -> bool:
     """Return True if the user wrote the message. It ends a tool loop."""
     return message.role == "user" and not message.results
 
 
-def _spine(message: Message) -> Iterator[str]:
+def _stable_texts(message: Message) -> Iterator[str]:
     """Yield the texts that never change. Cache breakpoints may move, a text may become a list of one, and a client may
     change its instructions."""
     if message.role not in ("user", "assistant", "tool"):
@@ -67,11 +67,11 @@ def _spine(message: Message) -> Iterator[str]:
             yield part.call_id
 
 
-class Dropped(NamedTuple):
+class RemovedThinking(NamedTuple):
     """A thinking block of a message from which all thinking was removed."""
 
     message: int
-    place: str
+    digest: str
     """The message's digest, from `HistoryFingerprint.digests`."""
     path: Path
     """Its path in the message. The last step is its index among the original parts."""
@@ -81,44 +81,44 @@ class Dropped(NamedTuple):
 
 def blocks_of(message: Message) -> dict[Path, Any]:
     """Return the thinking blocks of a message, as sent."""
-    found: dict[Path, Any] = {}
+    blocks: dict[Path, Any] = {}
     for part in message.parts:
         if isinstance(part, Thinking):
             value = message.wire
             for step in part.path:
                 value = value[step]
-            found[part.path] = value
-    return found
+            blocks[part.path] = value
+    return blocks
 
 
-def record(dropped: Iterable[Dropped]) -> str:
+def make_record(dropped: Iterable[RemovedThinking]) -> str:
     return to_json({"dropped": [list(each) for each in dropped]})
 
 
-def recorded(texts: Iterable[str]) -> dict[int, list[Dropped]]:
+def parse_records(texts: Iterable[str]) -> dict[int, list[RemovedThinking]]:
     """Return the blocks of records by message. Invalid records are skipped."""
-    found: dict[int, list[Dropped]] = {}
+    by_message: dict[int, list[RemovedThinking]] = {}
     for text in texts:
-        for each in _parsed(text):
-            found.setdefault(each.message, []).append(each)
-    return found
+        for each in _parse_record(text):
+            by_message.setdefault(each.message, []).append(each)
+    return by_message
 
 
-def _parsed(text: str) -> list[Dropped]:
+def _parse_record(text: str) -> list[RemovedThinking]:
     try:
-        found = json.loads(text)["dropped"]
-        every = [Dropped(int(message), str(place), tuple(path), block) for message, place, path, block in found]
-        return [each for each in every if len(each.path) == 2 and isinstance(each.path[-1], int)]
+        rows = json.loads(text)["dropped"]
+        blocks = [RemovedThinking(int(message), str(place), tuple(path), block) for message, place, path, block in rows]
+        return [each for each in blocks if len(each.path) == 2 and isinstance(each.path[-1], int)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []
 
 
-def stood(dropped: Iterable[Dropped], place: str) -> dict[Path, Any]:
+def removed_blocks(dropped: Iterable[RemovedThinking], place: str) -> dict[Path, Any]:
     """Return the blocks that were in the message with this digest; none if records disagree."""
-    found: dict[Path, Any] = {}
+    blocks: dict[Path, Any] = {}
     for each in dropped:
-        if each.place == place:
-            before = found.setdefault(each.path, each.block)
+        if each.digest == place:
+            before = blocks.setdefault(each.path, each.block)
             if before is not each.block and to_json(before) != to_json(each.block):
                 return {}
-    return found
+    return blocks

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 OTEL_MODES = ("off", "spans", "genai")
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Address on which a proxy listens, with notes for the user."""
 
     url: str
@@ -18,7 +18,7 @@ class Address(NamedTuple):
     """Requested feature that does not work, in a line for the user."""
 
 
-class Summary(NamedTuple):
+class RunSummary(NamedTuple):
     """What a proxy did, for the user at exit."""
 
     text: str

@@ -17,18 +17,18 @@ from .. import formats
 from ..billing.input_estimate import SampledText
 from ..errors import IbidemError, one_line
 from ..live.fallback import is_oversized
-from ..live.policy import WISH_HEADER, wish
+from ..live.policy import PAUSE_HEADER, parse_pause_header
 from ..live.types import LiveRequest, RewriteResult
 from ..strategies.profiles import PROFILES
 from ..wire.text import parse
-from .page.pages import PAGE_ROOT, PLAIN_HEADERS, Page, document
+from .page.pages import PAGE_ROOT, PLAIN_HEADERS, AdminPage, json_page
 from .settings import Settings
 
 COMPACT_PATH = f"{PAGE_ROOT}/v1/compact"
 KIND = "compact"
 """Kind of these exchanges in the accounting; model calls have `model`."""
 
-NAMED_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
+CONVERSATION_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
     f"x-ibidem-{name}" for name in ("conversation", "profile", "format", "model")
 )
 """Request headers: the client's name for its conversation, the profile, the format, and the model."""
@@ -39,28 +39,28 @@ REJECTED_HEADER = "x-ibidem-rejected"
 MAX_NAME = 256
 """Maximum characters of a conversation's name."""
 
-OFFERED = document({"formats": [*formats.ALL_FORMATS], "profiles": [*PROFILES]})
+CAPABILITIES = json_page({"formats": [*formats.ALL_FORMATS], "profiles": [*PROFILES]})
 """Response to a GET. A client that is about to post sends it, which also loads everything that a POST needs."""
 
 NO_OBJECT = "not a JSON object: post the body of a request to a provider"
 
 
-def is_compact(target: str) -> bool:
+def is_compact_request(target: str) -> bool:
     """Return whether a request is for this endpoint. Extra slashes at both ends are ignored."""
     return f"/{target.partition('?')[0].strip('/')}" == COMPACT_PATH
 
 
-def is_near(peer: str) -> bool:
+def is_local_client(peer: str) -> bool:
     """Return whether the client is on this machine."""
     try:
-        found = ip_address(peer.partition("%")[0])
+        address = ip_address(peer.partition("%")[0])
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool(mapped.is_loopback if mapped is not None else found.is_loopback)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool(mapped.is_loopback if mapped is not None else address.is_loopback)
 
 
-def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> LiveRequest:
+def parse_compact_request(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> LiveRequest:
     """Return the request to rewrite. Raises IbidemError for invalid headers. Header names are in lower case."""
     format, profile = (headers.get(name, "").strip() for name in (FORMAT_HEADER, PROFILE_HEADER))
     if format and format not in formats.ALL_FORMATS:
@@ -70,26 +70,26 @@ def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings
         raise IbidemError(f"unknown profile: {PROFILE_HEADER} is one of {', '.join(PROFILES)}")
     return LiveRequest(
         format,
-        headers.get(NAMED_HEADER, "")[:MAX_NAME],
+        headers.get(CONVERSATION_HEADER, "")[:MAX_NAME],
         headers.get("content-encoding", "").strip().lower(),
         body,
         at,
-        most=settings.max_body,
+        max_decoded_bytes=settings.max_body,
         model=headers.get(MODEL_HEADER, "")[:MAX_NAME],
-        wish=wish(headers.get(WISH_HEADER, "")),
+        pause_mode=parse_pause_header(headers.get(PAUSE_HEADER, "")),
         profile=profile or settings.profile,
     )
 
 
-def rejections(headers: Mapping[str, str]) -> int:
+def count_rejections(headers: Mapping[str, str]) -> int:
     """Number of rejected bodies that a request names; 0 if it names none."""
-    named = headers.get(REJECTED_HEADER, "").strip()
-    return int(named) if named.isascii() and named.isdecimal() and len(named) == 1 else 0
+    count_text = headers.get(REJECTED_HEADER, "").strip()
+    return int(count_text) if count_text.isascii() and count_text.isdecimal() and len(count_text) == 1 else 0
 
 
-def refused(error: IbidemError) -> RewriteResult:
+def rejected_result(error: IbidemError) -> RewriteResult:
     """Return the result for invalid headers: the body unchanged, with the reason."""
-    return RewriteResult(result="unchanged", reason=str(error), theirs=True)
+    return RewriteResult(result="unchanged", reason=str(error), is_client_fault=True)
 
 
 def may_be_object(body: bytes) -> bool:
@@ -109,32 +109,32 @@ def is_object(body: bytes, max_rewrite: int) -> bool:
         return "nested too deeply" in str(error) or "more digits" in str(error)
 
 
-def answer(body: bytes, encoding: str, job: LiveRequest | None, outcome: RewriteResult) -> Page:
+def compact_response(body: bytes, encoding: str, job: LiveRequest | None, outcome: RewriteResult) -> AdminPage:
     """Return the response: the body to send, and the result in headers."""
-    given = body if outcome.body is None else outcome.body
-    before = SampledText(job.decoded).tokens() if job is not None and job.decoded is not None else None
-    removed = 0.0 if outcome.body is None else sum(outcome.freed)
-    told: dict[str, object] = {
+    sent_body = body if outcome.body is None else outcome.body
+    before = SampledText(job.decoded_body).count_tokens() if job is not None and job.decoded_body is not None else None
+    removed = 0.0 if outcome.body is None else sum(outcome.edit_tokens)
+    fields: dict[str, object] = {
         "outcome": outcome.result,
-        "reason": _told(outcome.reason),
+        "reason": _header_text(outcome.reason),
         "format": job.format if job is not None else "",
         "bytes-before": len(body),
-        "bytes-after": len(given),
+        "bytes-after": len(sent_body),
         "tokens-before": "" if before is None else round(before),
         "tokens-after": "" if before is None else max(0, round(before - removed)),
     }
-    headers = {f"x-ibidem-{name}": str(value) for name, value in told.items() if value != ""}
+    headers = {f"x-ibidem-{name}": str(value) for name, value in fields.items() if value != ""}
     if outcome.beta:
         headers["x-ibidem-anthropic-beta"] = outcome.beta
     if encoding:
         headers["Content-Encoding"] = encoding
-    return Page(200, {**PLAIN_HEADERS, "Content-Type": "application/json", **headers}, given)
+    return AdminPage(200, {**PLAIN_HEADERS, "Content-Type": "application/json", **headers}, sent_body)
 
 
-def _told(reason: str) -> str:
+def _header_text(reason: str) -> str:
     return one_line(reason).encode("ascii", "replace").decode()
 
 
-def failed(status: int, why: str) -> Page:
+def json_error(status: int, why: str) -> AdminPage:
     """Return an error response in JSON."""
-    return document({"error": why}, status)
+    return json_page({"error": why}, status)

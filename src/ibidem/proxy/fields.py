@@ -22,7 +22,7 @@ _KINDS: dict[type, tuple[str, Callable[[str], Any]]] = {
 """For each type: its name in messages, and a parser for texts."""
 
 
-def limits(
+def setting_limits(
     fix: str = "",
     check: Callable[[Any], bool] | None = None,
     *,
@@ -38,7 +38,7 @@ def limits(
     return meta(description=fix, extra={"check": check, "secret": secret, "less": less}, **bounds)
 
 
-class Field(NamedTuple):
+class SettingField(NamedTuple):
     """Setting with its plain type, and the type with limits."""
 
     type: type
@@ -46,11 +46,11 @@ class Field(NamedTuple):
     meta: Meta
 
     @property
-    def limit(self) -> bool:
+    def can_be_lowered(self) -> bool:
         """True if a file in the current folder may lower it."""
         return bool((self.meta.extra or {})["less"])
 
-    def allows(self, value: Any) -> bool:
+    def is_allowed(self, value: Any) -> bool:
         """Return whether `value` is within the limits."""
         try:
             convert(value, self.limited)
@@ -60,34 +60,34 @@ class Field(NamedTuple):
         return check is None or bool(check(value))
 
 
-def fields_of(settings: type) -> dict[str, Field]:
+def setting_fields(settings: type) -> dict[str, SettingField]:
     """Return the settings of a class that have limits, by name."""
-    found: dict[str, Field] = {}
+    fields: dict[str, SettingField] = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         for each in (hint, *get_args(hint)):  # for an optional setting, the limits are in a part of the union
             if get_origin(each) is Annotated:
                 plain, meta = get_args(each)
-                found[name] = Field(str if get_origin(plain) is Literal else plain, each, meta)
-    return found
+                fields[name] = SettingField(str if get_origin(plain) is Literal else plain, each, meta)
+    return fields
 
 
-def checked(field: Field, value: Any, where: str) -> Any:
+def check_field(field: SettingField, value: Any, where: str) -> Any:
     """Return the value with the field's type. Raises IbidemError with the fix."""
     kind = _KINDS[field.type][0]
-    shown = "this" if (field.meta.extra or {})["secret"] else repr(one_line(str(value)))
+    value_text = "this" if (field.meta.extra or {})["secret"] else repr(one_line(str(value)))
     try:
-        found: Any = convert(value, field.type)
+        result: Any = convert(value, field.type)
     except ValidationError:
-        raise IbidemError(f"{where}: {shown} is not {kind}: write {kind}") from None
-    if not field.allows(found):
-        raise IbidemError(f"{where}: {shown} cannot be used: {field.meta.description}")
-    return found
+        raise IbidemError(f"{where}: {value_text} is not {kind}: write {kind}") from None
+    if not field.is_allowed(result):
+        raise IbidemError(f"{where}: {value_text} cannot be used: {field.meta.description}")
+    return result
 
 
-def read_text(field: Field, text: str, where: str) -> Any:
+def parse_field(field: SettingField, text: str, where: str) -> Any:
     """Parse and check a value from a text, as in the environment."""
     try:
         value = _KINDS[field.type][1](text)
     except (ValueError, KeyError):
         value = text  # has the wrong type, so the check below raises
-    return checked(field, value, where)
+    return check_field(field, value, where)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from ..cache import MemorySettings, OutputMemories
 from ..cache.outputs import MAX_SHOWN_CHARS
-from ..cache.parts import too_many_parts
-from ..model import size
+from ..cache.parts import has_too_many_values
+from ..model import utf8_size
 
 HOOKS_PATH = "/ibidem/hooks/claude-code"
 MAX_EVENT_BYTES = 32 * 2**20
@@ -28,9 +28,9 @@ MAX_EVENT_BYTES = 32 * 2**20
 MAX_SESSIONS = 4096
 """Maximum sessions that are stored as using this proxy."""
 MAIN_AGENT = ""
-OTHERWISE = "\0"
+OTHER_FORM = "\0"
 
-COMPACTED = frozenset({"PreCompact", "PostCompact", "SessionStart", "SessionEnd"})
+CONTEXT_EVENTS = frozenset({"PreCompact", "PostCompact", "SessionStart", "SessionEnd"})
 FOR_OTHERS = ("served_call", "caller_session_id")
 """Fields of an event that mean: the tool ran here for a session on another machine, whose model sees the output."""
 _BASH_FIELDS = {"stdout", "stderr", "interrupted", "isImage", "noOutputExpected"}
@@ -43,75 +43,80 @@ class ShownOutput(NamedTuple):
     text: str
     """Text that is equal only for outputs that look equal to the model (with the first line number, if lines are
     numbered). It starts with `OTHERWISE` if and only if the model sees it in another form."""
-    replaced: Callable[[str], Any]
+    replace_text: Callable[[str], Any]
     """Function that returns the tool's output with a line in place of its text."""
 
 
-def _read(answer: Any) -> ShownOutput | None:
+def _read_output(answer: Any) -> ShownOutput | None:
     file = answer.get("file") if isinstance(answer, dict) and answer.get("type") == "text" else None
     if not isinstance(file, dict) or not isinstance(file.get("content"), str):
         return None
     return ShownOutput(
-        f"{OTHERWISE}{file.get('startLine')}\n{file['content']}", lambda line: _with(answer, "file", "content", line)
+        f"{OTHER_FORM}{file.get('startLine')}\n{file['content']}",
+        lambda line: _with_nested_line(answer, "file", "content", line),
     )
 
 
-def _bash(answer: Any) -> ShownOutput | None:
+def _bash_output(answer: Any) -> ShownOutput | None:
     if not isinstance(answer, dict) or not set(answer) <= _BASH_FIELDS or not isinstance(answer.get("stdout"), str):
         return None
     if answer.get("stderr") or answer.get("interrupted") or answer.get("isImage"):
         return None
-    return _plain(answer["stdout"], lambda line: {**answer, "stdout": line})
+    return _plain_output(answer["stdout"], lambda line: {**answer, "stdout": line})
 
 
-def _grep(answer: Any) -> ShownOutput | None:
+def _grep_output(answer: Any) -> ShownOutput | None:
     if not isinstance(answer, dict) or answer.get("mode") != "content" or not isinstance(answer.get("content"), str):
         return None
     # The model also sees the other fields, such as the limit of a search.
     about = json.dumps({key: value for key, value in answer.items() if key != "content"}, sort_keys=True)
-    return _bounded(f"{OTHERWISE}{about}\n{answer['content']}", lambda line: {**answer, "content": line})
+    return _bounded_output(f"{OTHER_FORM}{about}\n{answer['content']}", lambda line: {**answer, "content": line})
 
 
-def _mcp(answer: Any) -> ShownOutput | None:
+def _mcp_output(answer: Any) -> ShownOutput | None:
     if isinstance(answer, str):
-        return _plain(answer, lambda line: line)
+        return _plain_output(answer, lambda line: line)
     if not isinstance(answer, list) or not answer or not all(map(_is_text, answer)):
         return None
     texts = [each["text"] for each in answer]
     if len(texts) == 1:
-        return _plain(texts[0], lambda line: [{"type": "text", "text": line}])
-    return _bounded(OTHERWISE + json.dumps(texts), lambda line: [{"type": "text", "text": line}])
+        return _plain_output(texts[0], lambda line: [{"type": "text", "text": line}])
+    return _bounded_output(OTHER_FORM + json.dumps(texts), lambda line: [{"type": "text", "text": line}])
 
 
 def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.keys() == {"type", "text"} and isinstance(block["text"], str)
 
 
-def _plain(text: str, replaced: Callable[[str], Any]) -> ShownOutput | None:
-    return None if text.startswith(OTHERWISE) else _bounded(text, replaced)
+def _plain_output(text: str, replaced: Callable[[str], Any]) -> ShownOutput | None:
+    return None if text.startswith(OTHER_FORM) else _bounded_output(text, replaced)
 
 
-def _bounded(text: str, replaced: Callable[[str], Any]) -> ShownOutput | None:
+def _bounded_output(text: str, replaced: Callable[[str], Any]) -> ShownOutput | None:
     return ShownOutput(text, replaced) if len(text) <= MAX_SHOWN_CHARS else None
 
 
-def _with(answer: Mapping[str, Any], outer: str, inner: str, line: str) -> dict[str, Any]:
+def _with_nested_line(answer: Mapping[str, Any], outer: str, inner: str, line: str) -> dict[str, Any]:
     return {**answer, outer: {**answer[outer], inner: line}}
 
 
-_SHAPES: dict[str, Callable[[Any], ShownOutput | None]] = {"Read": _read, "Bash": _bash, "Grep": _grep}
+_OUTPUT_PARSERS: dict[str, Callable[[Any], ShownOutput | None]] = {
+    "Read": _read_output,
+    "Bash": _bash_output,
+    "Grep": _grep_output,
+}
 MCP_PREFIX = "mcp__"
 
 
-def shown_output(tool: str, answer: Any) -> ShownOutput | None:
+def parse_tool_output(tool: str, answer: Any) -> ShownOutput | None:
     """Return the output as the model sees it. None for other tools, and for unknown structures."""
-    shape = _mcp if tool.startswith(MCP_PREFIX) else _SHAPES.get(tool)
-    return None if shape is None else shape(answer)
+    parse = _mcp_output if tool.startswith(MCP_PREFIX) else _OUTPUT_PARSERS.get(tool)
+    return None if parse is None else parse(answer)
 
 
 def parse_event(body: bytes) -> Any:
     """Parse an event. None if it is invalid or too large."""
-    if len(body) > MAX_EVENT_BYTES or too_many_parts(body):
+    if len(body) > MAX_EVENT_BYTES or has_too_many_values(body):
         return None
     try:
         return json.loads(body)
@@ -130,18 +135,18 @@ class ToolHooks:
         self.outputs = self.repeats = self.bytes_saved = 0
         """Outputs compared, outputs replaced by a line, and bytes saved by that."""
 
-    def request_came(self, session: str) -> None:
+    def note_proxied_session(self, session: str) -> None:
         """Stop replacing outputs of a session whose requests pass through the proxy, which saves more than a hook."""
         if session:
             if session not in self._proxied:  # its later events are ignored, so the memory would become outdated
                 self._forget_session(session)
-            _put(self._proxied, session, None)
+            _put_bounded(self._proxied, session, None)
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Clear the memory, because events were missed and the contexts may have changed."""
         self._memories.forget_where(lambda _: True)
 
-    def answer(self, event: Any, now: float) -> dict[str, Any]:
+    def handle_event(self, event: Any, now: float) -> dict[str, Any]:
         """Return the response to an event: empty, or the output to show in place of the tool's own."""
         if not isinstance(event, dict):
             return {}
@@ -151,52 +156,52 @@ class ToolHooks:
         if not isinstance(agent, str | None) or any(event.get(key) is not None for key in FOR_OTHERS):
             return {}
         agent = agent or MAIN_AGENT
-        if name in COMPACTED:
+        if name in CONTEXT_EVENTS:
             self._forget_session(session)
         elif name == "SubagentStop":
             self._memories.forget((session, agent))
         elif name == "PostToolBatch":
             self._memories.of((session, agent)).next_turn()
         elif name == "PostToolUse":
-            self._mind_prompt(session, agent, event.get("prompt_id"))
-            return self._tool(event, (session, agent), now)
+            self._check_prompt(session, agent, event.get("prompt_id"))
+            return self._handle_output(event, (session, agent), now)
         return {}
 
     def _forget_session(self, session: str) -> None:
-        self._memories.forget_where(lambda key: _session(key) == session)
+        self._memories.forget_where(lambda key: _session_in_key(key) == session)
 
-    def _mind_prompt(self, session: str, agent: str, prompt: Any) -> None:
+    def _check_prompt(self, session: str, agent: str, prompt: Any) -> None:
         """Clear the main agent's memory if its prompt has changed, or may have (clients may omit the prompt id)."""
         if agent != MAIN_AGENT:
             return
         if not isinstance(prompt, str) or self._prompts.get(session, prompt) != prompt:
             self._memories.forget((session, agent))
         if isinstance(prompt, str):
-            _put(self._prompts, session, prompt)
+            _put_bounded(self._prompts, session, prompt)
 
-    def _tool(self, event: Mapping[str, Any], key: tuple[str, str], now: float) -> dict[str, Any]:
+    def _handle_output(self, event: Mapping[str, Any], key: tuple[str, str], now: float) -> dict[str, Any]:
         memory, tool = self._memories.of(key), event.get("tool_name")
         tool = tool if isinstance(tool, str) else ""
-        shown = shown_output(tool, event.get("tool_response"))
-        if shown is None:  # still record the call, because it may have changed a file
+        output = parse_tool_output(tool, event.get("tool_response"))
+        if output is None:  # still record the call, because it may have changed a file
             memory.emit(tool, event.get("tool_input"), "", now=now, failed=True)
             return {}
-        emission = memory.emit(tool, event.get("tool_input"), shown.text, now=now)
+        emission = memory.emit(tool, event.get("tool_input"), output.text, now=now)
         self.outputs += 1
         if emission.kind not in ("hint", "near"):
             return {}
         self.repeats += 1
-        self.bytes_saved += size(shown.text) - size(emission.text)
-        updated = shown.replaced(emission.text)
+        self.bytes_saved += utf8_size(output.text) - utf8_size(emission.text)
+        updated = output.replace_text(emission.text)
         return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": updated}}
 
 
-def _session(key: Hashable) -> Any:
+def _session_in_key(key: Hashable) -> Any:
     return key[0] if isinstance(key, tuple) else None
 
 
-def _put(known: OrderedDict[str, Any], name: str, value: Any) -> None:
-    known[name] = value
-    known.move_to_end(name)
-    while len(known) > MAX_SESSIONS:
-        known.popitem(last=False)
+def _put_bounded(sessions: OrderedDict[str, Any], name: str, value: Any) -> None:
+    sessions[name] = value
+    sessions.move_to_end(name)
+    while len(sessions) > MAX_SESSIONS:
+        sessions.popitem(last=False)

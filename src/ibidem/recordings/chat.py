@@ -9,62 +9,62 @@ from ..billing.usage import Usage
 from .recording import Json, RecordedRequest, RecordedSegment
 
 
-class Chat:
+class ChatBuilder:
     """Builder that puts messages in wire order: a message between a call and its result is moved after the result."""
 
     def __init__(self) -> None:
         self.segment = RecordedSegment()
-        self.due: set[str] = set()
-        self.waiting: list[Json] = []
+        self.due_calls: set[str] = set()
+        self.waiting_messages: list[Json] = []
 
     @property
     def history(self) -> list[Json]:
         return self.segment.history
 
-    def say(self, role: str, content: Any) -> None:
-        (self.waiting if self.due else self.history).append({"role": role, "content": content})
+    def add_message(self, role: str, content: Any) -> None:
+        (self.waiting_messages if self.due_calls else self.history).append({"role": role, "content": content})
 
-    def answer(
+    def add_response(
         self,
         content: Any,
         calls: list[Json] | None = None,
         *,
         model: str = "",
         at: float | None = None,
-        answered: float | None = None,
+        answered_at: float | None = None,
         usage: Usage | None = None,
     ) -> None:
         """Add a response of the model and the request for it, also if the response is empty.
 
         `calls` are in wire format, or have the form `{id, name, arguments}`.
         """
-        self._release()
+        self._release_waiting()
         if self.history:
-            self.segment.requests.append(RecordedRequest(len(self.history), model, at, answered, usage))
+            self.segment.requests.append(RecordedRequest(len(self.history), model, at, answered_at, usage))
         message = {"role": "assistant", "content": content}
         if calls:
-            self.history.append({**message, "tool_calls": [_wire(call) for call in calls]})
+            self.history.append({**message, "tool_calls": [_wire_call(call) for call in calls]})
         elif content is not None:
             self.history.append(message)
-        self.due = {call["id"] for call in calls or ()}
+        self.due_calls = {call["id"] for call in calls or ()}
 
-    def result(self, call: str, content: Any, name: str | None = None) -> None:
-        named = {"name": name} if name else {}
-        self.history.append({"role": "tool", "tool_call_id": call, **named, "content": content})
-        self.due.discard(call)
-        if not self.due:
-            self._release()
+    def add_result(self, call: str, content: Any, name: str | None = None) -> None:
+        name_field = {"name": name} if name else {}
+        self.history.append({"role": "tool", "tool_call_id": call, **name_field, "content": content})
+        self.due_calls.discard(call)
+        if not self.due_calls:
+            self._release_waiting()
 
-    def done(self) -> RecordedSegment:
-        self._release()
+    def finish(self) -> RecordedSegment:
+        self._release_waiting()
         return self.segment
 
-    def _release(self) -> None:
-        self.history.extend(self.waiting)
-        self.waiting, self.due = [], set()
+    def _release_waiting(self) -> None:
+        self.history.extend(self.waiting_messages)
+        self.waiting_messages, self.due_calls = [], set()
 
 
-def _wire(call: Json) -> Json:
+def _wire_call(call: Json) -> Json:
     if "custom" in call:
         return call
     function = call.get("function", call)
@@ -73,7 +73,7 @@ def _wire(call: Json) -> Json:
     return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": text}}
 
 
-def text_of(content: Any) -> str:
+def content_text(content: Any) -> str:
     """Return the text of message content, which is a string or a list of parts."""
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if isinstance(part, dict) and "text" in part)

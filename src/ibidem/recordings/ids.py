@@ -17,16 +17,16 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECAS
 
 def session_id(session: Recording) -> str:
     """Return the id of a session: from its log, or else its name within the file, or else from the file name."""
-    return session.id or session.name or ids_in(session.path)[0]
+    return session.id or session.name or file_name_ids(session.path)[0]
 
 
-def ids_in(path: str) -> tuple[str, ...]:
+def file_name_ids(path: str) -> tuple[str, ...]:
     """Return the ids in a log's name: the UUID at its end, if any (`rollout-<time>-<id>.jsonl`), and the whole name."""
-    place = PurePath(path)
-    name = place.name
+    log_path = PurePath(path)
+    name = log_path.name
     for ending in ENDINGS:
         name = name.removesuffix(ending)
-    if name in SHARED_NAMES and place.parent.name:
-        name = place.parent.name
-    found = _UUID.search(name)
-    return (found[0], name) if found and found[0] != name else (name,)
+    if name in SHARED_NAMES and log_path.parent.name:
+        name = log_path.parent.name
+    match = _UUID.search(name)
+    return (match[0], name) if match and match[0] != name else (name,)

@@ -11,17 +11,19 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from ..billing.usage import Usage
-from .counts import MAX_TOKENS, count
-from .log import beginning, decoded, read_log, seconds
+from .counts import MAX_TOKENS, token_count
+from .log import decode_row, parse_timestamp, read_log, read_log_start
 from .recording import Json
 from .streams import LogBytes
-from .titles import on_one_line
+from .titles import title_line
 
-REQUIRED = frozenset({"id", "at", "path", "outcome", "status", "bytes_in", "bytes_out", "took_ms", "would_have_paid"})
+REQUIRED_FIELDS = frozenset(
+    {"id", "at", "path", "outcome", "status", "bytes_in", "bytes_out", "took_ms", "would_have_paid"}
+)
 """Fields of every row, in all versions of the proxy."""
 SNIFFED_BYTES, SNIFFED_LINES = 1 << 16, 8
 """Size of the file's start that is searched for a row. Rows are short, and the first one may be cut off."""
-REFUSAL = (
+NO_CONVERSATIONS = (
     "a log of ibidem's proxy (--json-log): it has the cost of each request, but no conversations. "
     "Pass the agent's own log instead"
 )
@@ -54,63 +56,63 @@ class LoggedExchange(NamedTuple):
     """HTTP status of the response; 0 if there was no response."""
 
 
-def is_logged(row: Json) -> bool:
+def is_usage_row(row: Json) -> bool:
     """Return True if the proxy wrote this row."""
-    return row.keys() >= REQUIRED and isinstance(row["outcome"], str) and seconds(row["at"]) is not None
+    return row.keys() >= REQUIRED_FIELDS and isinstance(row["outcome"], str) and parse_timestamp(row["at"]) is not None
 
 
-def is_json_log(data: LogBytes) -> bool:
+def is_usage_log(data: LogBytes) -> bool:
     """Return True if the first lines of a file have a row of the proxy's usage log."""
-    lines = beginning(data, SNIFFED_BYTES).splitlines()[:SNIFFED_LINES]
-    rows = (decoded(line) for line in lines if b'"would_have_paid"' in line)
-    return any(isinstance(row, dict) and is_logged(row) for row in rows)
+    lines = read_log_start(data, SNIFFED_BYTES).splitlines()[:SNIFFED_LINES]
+    rows = (decode_row(line) for line in lines if b'"would_have_paid"' in line)
+    return any(isinstance(row, dict) and is_usage_row(row) for row in rows)
 
 
-def read_json_log(path: str, data: LogBytes) -> list[LoggedExchange] | None:
+def read_usage_log(path: str, data: LogBytes) -> list[LoggedExchange] | None:
     """Return the requests in a usage log of the proxy, in the order in which they ended; None for any other file.
 
     Raises LogError if the file starts like such a log but cannot be decompressed.
     """
-    if not is_json_log(data):
+    if not is_usage_log(data):
         return None
-    return [_exchange(row) for _, row in read_log(path, data).rows if is_logged(row)]
+    return [_parse_row(row) for _, row in read_log(path, data).rows if is_usage_row(row)]
 
 
-def _exchange(row: Json) -> LoggedExchange:
-    time = seconds(row["at"])
+def _parse_row(row: Json) -> LoggedExchange:
+    time = parse_timestamp(row["at"])
     assert time is not None
     return LoggedExchange(
         time=time,
-        model=_text(row.get("model")),
-        format=_text(row.get("format")),
-        usage=_usage(row),
-        paid=dollars_in(row.get("paid")),
-        would_have_paid=dollars_in(row.get("would_have_paid")),
+        model=_line_of_text(row.get("model")),
+        format=_line_of_text(row.get("format")),
+        usage=_parse_usage(row),
+        paid=valid_dollars(row.get("paid")),
+        would_have_paid=valid_dollars(row.get("would_have_paid")),
         observed=row.get("observe") is True or row["outcome"] == "observed",
-        conversation=_text(row.get("conversation")),
-        started=seconds(row.get("started")),
-        client=_text(row.get("client")),
-        title=_text(row.get("title")),
-        status=count(row["status"]),
+        conversation=_line_of_text(row.get("conversation")),
+        started=parse_timestamp(row.get("started")),
+        client=_line_of_text(row.get("client")),
+        title=_line_of_text(row.get("title")),
+        status=token_count(row["status"]),
     )
 
 
-def _usage(row: Json) -> Usage | None:
+def _parse_usage(row: Json) -> Usage | None:
     """Convert usage. The field `written` includes cache writes of every TTL."""
-    fresh, read, written, long, output = (
-        count(row.get(name)) for name in ("fresh", "read", "written", "written_1h", "output")
+    fresh, read, write_tokens, long, output = (
+        token_count(row.get(name)) for name in ("fresh", "read", "written", "written_1h", "output")
     )
-    long = min(long, written)
-    usage = Usage(fresh, read, written - long, long, output)
+    long = min(long, write_tokens)
+    usage = Usage(fresh, read, write_tokens - long, long, output)
     return usage if usage.input and max(usage.input, output) < MAX_TOKENS else None
 
 
-def dollars_in(value: Any) -> float | None:
+def valid_dollars(value: Any) -> float | None:
     """Return `value` if it is a valid amount of dollars, else None."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if isfinite(value) and value >= 0 else None
 
 
-def _text(value: Any) -> str:
-    return on_one_line(value) if isinstance(value, str) else ""
+def _line_of_text(value: Any) -> str:
+    return title_line(value) if isinstance(value, str) else ""

@@ -14,16 +14,16 @@ from typing import Any
 from .. import formats
 from ..billing.usage import Usage
 from ..errors import IbidemError
-from ..model import string
-from ..wire import Scanned, parse, scan
-from ..wire.scan import Known, scan_tolerantly
+from ..model import string_or_empty
+from ..wire import ScannedRequest, parse, scan
+from ..wire.scan import ScanState, scan_tolerantly
 from .bodies import BodyReader, RequestBodies
-from .counts import count, within
-from .json_log import dollars_in
-from .log import Log, decoded, seconds
+from .counts import object_at, token_count
+from .json_log import valid_dollars
+from .log import Log, decode_row, parse_timestamp
 from .reader import Reader
 from .recording import Json, RecordedRequest, RecordedSegment, Recording
-from .requests import entries_in, send, unmarked
+from .requests import add_request, history_entries, without_breakpoints
 
 VERSION_FIELD, VERSION = "ibidem_recording", 1
 """Field of every row that identifies the format, and its current value."""
@@ -41,104 +41,112 @@ EVENT_BYTES = 1 << 16
 """Characters of a stream that are searched for its first event."""
 
 
-def knows(row: Json) -> bool:
+def is_log_row(row: Json) -> bool:
     return row.get(VERSION_FIELD) == VERSION and isinstance(row.get("came"), dict)
 
 
-def read(log: Log) -> Iterable[Recording]:
-    reading = _RecordingReading()
+def read_sessions(log: Log) -> Iterable[Recording]:
+    recording = _ProxyRecording()
     for line, row in log.rows:
-        if knows(row):
-            with log.tolerating(line):
-                reading.take(row)
-    several = len(reading.sessions) > 1
-    for number, session in enumerate(reading.sessions.values(), 1):
-        session.name = str(number) if several else ""
+        if is_log_row(row):
+            with log.skip_bad_line(line):
+                recording.add_row(row)
+    has_several = len(recording.sessions) > 1
+    for number, session in enumerate(recording.sessions.values(), 1):
+        session.name = str(number) if has_several else ""
         yield session
 
 
-def bodies(log: Log) -> Iterator[tuple[Json, RequestBodies]]:
+def read_bodies(log: Log) -> Iterator[tuple[Json, RequestBodies]]:
     """Yield every row with its exact request bodies. Unusable lines are skipped and added to `log.skipped`."""
     reader = BodyReader()
     for line, row in log.rows:
-        if knows(row):
-            found = None
-            with log.tolerating(line):
-                found = reader.take(row)
-            if found is not None:
-                yield row, found
+        if is_log_row(row):
+            row_bodies = None
+            with log.skip_bad_line(line):
+                row_bodies = reader.read_bodies(row)
+            if row_bodies is not None:
+                yield row, row_bodies
 
 
-class _RecordingReading:
+class _ProxyRecording:
     def __init__(self) -> None:
         self.sessions: dict[tuple[str, str], Recording] = {}
         self._bodies = BodyReader()
-        self._known: Known | None = None
-        self._entries: list[Json] = []
+        self._scan_state: ScanState | None = None
+        self._last_entries: list[Json] = []
         """Messages of the previous request. The next request reuses these objects for its unchanged prefix."""
 
-    def take(self, row: Json) -> None:
-        found = self._bodies.take(row)
-        if not 200 <= count(row.get("status")) < 300:
+    def add_row(self, row: Json) -> None:
+        bodies_of_row = self._bodies.read_bodies(row)
+        if not 200 <= token_count(row.get("status")) < 300:
             return
-        format_ = string(row.get("format"))
+        format_ = string_or_empty(row.get("format"))
         if format_ not in formats.FORMATS:
             raise ValueError("a format that is not known here")
         try:
-            head, entries = self._read(format_, found.came)
+            head, entries = self._read_body(format_, bodies_of_row.client_body)
         except IbidemError as error:
             raise ValueError(str(error)) from None
         if not entries:
             raise ValueError("a request body without a list of messages")
-        conversation = string(row.get("conversation")) or f"alone {len(self.sessions)}"
-        id_ = string(row.get("session")) or string(row.get("conversation"))
-        fresh = Recording(_agent(row), format_, [RecordedSegment()], id=id_, host=string(row.get("host")))
-        session = self.sessions.setdefault((conversation, format_), fresh)
-        model = string(head.pop("model", "")) or string(row.get("model"))
+        conversation = string_or_empty(row.get("conversation")) or f"alone {len(self.sessions)}"
+        id_ = string_or_empty(row.get("session")) or string_or_empty(row.get("conversation"))
+        new_session = Recording(
+            _agent_of_client(row), format_, [RecordedSegment()], id=id_, host=string_or_empty(row.get("host"))
+        )
+        session = self.sessions.setdefault((conversation, format_), new_session)
+        model = string_or_empty(head.pop("model", "")) or string_or_empty(row.get("model"))
         session.head = head
-        send(session, entries, _request(row, model, len(entries), rewritten=found.went is not found.came))
+        add_request(
+            session,
+            entries,
+            _parse_request(
+                row, model, len(entries), is_rewritten=bodies_of_row.sent_body is not bodies_of_row.client_body
+            ),
+        )
 
-    def _read(self, format_: str, body: bytes) -> tuple[Json, list[Json]]:
+    def _read_body(self, format_: str, body: bytes) -> tuple[Json, list[Json]]:
         """Return the request parameters, and the messages without cache breakpoints."""
-        key = formats.named(format_).history_key
-        scanned = scan(body, self._known) or scan_tolerantly(body)
-        if scanned is None or scanned.key != key:
+        key = formats.format_named(format_).history_key
+        request = scan(body, self._scan_state) or scan_tolerantly(body)
+        if request is None or request.key != key:
             value = parse(body)
-            return {name: each for name, each in value.items() if name != key}, entries_in(value, format_)
-        entries = [*self._kept(scanned)]
-        entries += [unmarked(scanned.value(index)) for index in range(len(entries), len(scanned))]
-        self._known, self._entries = scanned.known, entries
-        return dict(scanned.head), entries
+            return {name: each for name, each in value.items() if name != key}, history_entries(value, format_)
+        entries = [*self._unchanged_entries(request)]
+        entries += [without_breakpoints(request.message_at(index)) for index in range(len(entries), len(request))]
+        self._scan_state, self._last_entries = request.scan_state, entries
+        return dict(request.params), entries
 
-    def _kept(self, scanned: Scanned) -> list[Json]:
+    def _unchanged_entries(self, request: ScannedRequest) -> list[Json]:
         """Return the unchanged messages at the start, as the objects of the previous request."""
-        same = scanned.origin is not None and scanned.origin is self._known
-        return self._entries[: scanned.unchanged] if same else []
+        same = request.matched_state is not None and request.matched_state is self._scan_state
+        return self._last_entries[: request.unchanged_count] if same else []
 
 
-def _request(row: Json, model: str, length: int, *, rewritten: bool) -> RecordedRequest:
-    counted = within(row, "usage")
+def _parse_request(row: Json, model: str, length: int, *, is_rewritten: bool) -> RecordedRequest:
+    counts = object_at(row, "usage")
     names = ("fresh", "read", "written", "written_1h", "output", "reasoning")
-    usage = Usage(*(count(counted.get(name)) for name in names))
-    told = usage if usage.input else None
+    usage = Usage(*(token_count(counts.get(name)) for name in names))
+    known_usage = usage if usage.input else None
     return RecordedRequest(
         length,
         model,
-        seconds(row.get("at")),
-        seconds(row.get("answered")),
-        None if rewritten else told,
-        _answer_id(within(row, "answer").get("text")),
-        told if rewritten else None,
-        dollars_in(row.get("would_have_paid")) if told else None,
+        parse_timestamp(row.get("at")),
+        parse_timestamp(row.get("answered")),
+        None if is_rewritten else known_usage,
+        _response_id(object_at(row, "answer").get("text")),
+        known_usage if is_rewritten else None,
+        valid_dollars(row.get("would_have_paid")) if known_usage else None,
     )
 
 
-def _agent(row: Json) -> str:
-    client = string(row.get("client")).lower()
+def _agent_of_client(row: Json) -> str:
+    client = string_or_empty(row.get("client")).lower()
     return next((agent for name, agent in CLIENTS if client.startswith(name)), AGENT)
 
 
-def _answer_id(text: Any) -> str:
+def _response_id(text: Any) -> str:
     """Return the id of a response, from its JSON or from the first event of its stream.
 
     With this id, reports count a request only once if the agent's own log is read too.
@@ -147,11 +155,11 @@ def _answer_id(text: Any) -> str:
         return ""
     if not text.lstrip().startswith("{"):
         text = text[:EVENT_BYTES].partition("data:")[2].partition("\n")[0]
-    found = decoded(text.encode("utf-8", "replace"))
-    if not isinstance(found, dict):
+    value = decode_row(text.encode("utf-8", "replace"))
+    if not isinstance(value, dict):
         return ""
-    places = (found, within(found, "message"), within(found, "response"))
-    return next((each for place in places if (each := string(place.get("id")))), "")
+    places = (value, object_at(value, "message"), object_at(value, "response"))
+    return next((each for place in places if (each := string_or_empty(place.get("id")))), "")
 
 
-READER = Reader(AGENT, knows, read)
+READER = Reader(AGENT, is_log_row, read_sessions)

@@ -37,21 +37,21 @@ class LogFileStream:
     def __len__(self) -> int:
         return self._size
 
-    def beginning(self, size: int) -> bytes:
+    def read_start(self, size: int) -> bytes:
         with open(self._path, "rb") as file:
             return file.read(min(size, self._size))
 
-    def whole(self) -> bytes:
-        return self.beginning(self._size)
+    def read_all(self) -> bytes:
+        return self.read_start(self._size)
 
-    def chunks(self) -> Iterator[bytes]:
-        left = self._size
+    def iter_chunks(self) -> Iterator[bytes]:
+        remaining = self._size
         with open(self._path, "rb") as file:
-            while chunk := file.read(min(CHUNK_BYTES, left)):
-                left -= len(chunk)
+            while chunk := file.read(min(CHUNK_BYTES, remaining)):
+                remaining -= len(chunk)
                 yield chunk
 
-    def lines(self) -> Iterator[bytes]:
+    def iter_lines(self) -> Iterator[bytes]:
         start = 0
         with open(self._path, "rb", buffering=CHUNK_BYTES) as file:
             while start < self._size:
@@ -73,8 +73,8 @@ def _end_of_line(file: IO[bytes], size: int) -> int:
     """Return the offset after the next line break."""
     while (at := file.tell()) < size:
         chunk = file.read(min(CHUNK_BYTES, size - at))
-        if not chunk or (found := chunk.find(b"\n")) >= 0:
-            return at + (found + 1 if chunk else 0)
+        if not chunk or (line_break := chunk.find(b"\n")) >= 0:
+            return at + (line_break + 1 if chunk else 0)
     return size
 
 
@@ -85,16 +85,16 @@ LogBytes = bytes | LogFileStream
 class StreamedRows:
     """Rows of a large log with their line numbers. Each iteration reads the file again."""
 
-    def __init__(self, lines: Callable[[], Iterator[bytes]], decoded: Callable[[bytes], Any], count: int) -> None:
+    def __init__(self, lines: Callable[[], Iterator[bytes]], decode: Callable[[bytes], Any], count: int) -> None:
         """`count` is the number of rows, which the caller determined by parsing every line."""
-        self._lines, self._decoded, self._count = lines, decoded, count
+        self._lines, self._decode, self._count = lines, decode, count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[tuple[int, Json]]:
         for number, line in enumerate(self._lines(), 1):
-            if line.strip() and isinstance(value := self._decoded(line), dict):
+            if line.strip() and isinstance(value := self._decode(line), dict):
                 yield number, value
 
     @overload

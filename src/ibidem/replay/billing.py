@@ -18,9 +18,9 @@ from itertools import compress, islice, pairwise, repeat
 from typing import Literal, NamedTuple
 
 from .. import formats
-from ..billing.budget import Moment
-from ..billing.calibration import WEIGHTS, Count, Weights, weigh
-from ..billing.lifetimes import Kept
+from ..billing.budget import RequestContext
+from ..billing.calibration import WEIGHTS, Count, TokenWeights, weigh_message
+from ..billing.lifetimes import TtlDecision
 from ..billing.prices import Price, Prices, Rates
 from ..billing.usage import FULL_READ_SHARE, Usage
 from ..model import Message, to_json
@@ -35,7 +35,7 @@ everything, which no provider does, as a bound for comparison."""
 
 
 @dataclass(slots=True)
-class Step:
+class ReplayStep:
     """The facts about one request that all profiles share: sizes, prices, and the recorded cache read."""
 
     sent: RecordedRequest
@@ -71,24 +71,26 @@ class Step:
         """Find the entry of the history after this number of tokens of the request."""
         return self.prefix.entry_at((tokens - self.head) / self.held if self.held else 0.0)
 
-    def kept(self, view: SentView, last: SentView | None) -> int:
+    def unchanged_entries(self, view: SentView, last: SentView | None) -> int:
         """Count the entries at the start that the previous request has too and that were sent in the same way."""
-        return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
+        return view.first_difference(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
-    def charge(
-        self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool, found: float | None = None
+    def price_request(
+        self, view: SentView, unchanged: int, after_break: AfterBreak, by_rule: bool, cache_read: float | None = None
     ) -> Charge:
         """Price the request, sent as this view. `kept`: number of first entries that are sent as before. `found`:
         tokens read from the cache, if not as recorded."""
-        size = max(0.0, self.size - self.scale * view.before(self.sent.length))
-        could = min(size, _readable(self, view, found if found is not None else None if by_rule else self.found))
+        size = max(0.0, self.size - self.scale * view.removed_before(self.sent.length))
+        could = min(
+            size, _cached_tokens(self, view, cache_read if cache_read is not None else None if by_rule else self.found)
+        )
         read = could
-        if kept < self.shared and after_break != "free":
-            read = min(could, position_of(self, view, kept if after_break == "hit" else 0))
+        if unchanged < self.shared and after_break != "free":
+            read = min(could, entry_position(self, view, unchanged if after_break == "hit" else 0))
         factor = self.tier_factor(size)
         cheap, dear = factor * self.rates.read, factor * (self.write if by_rule else self.dear)
         cost = read * cheap + (size - read) * dear
-        return Charge(cost, size, read, (could - read) * (dear - cheap), kept < self.shared)
+        return Charge(cost, size, read, (could - read) * (dear - cheap), unchanged < self.shared)
 
     def tier_factor(self, size: float) -> float:
         """Return how many times as much a token costs in a request of this size as in the recorded one."""
@@ -127,12 +129,12 @@ class Bill:
         """Dollars of each request."""
         return [charge.cost for charge in self.charges]
 
-    def over(self, counted: Sequence[bool]) -> Bill:
+    def counted_part(self, is_counted: Sequence[bool]) -> Bill:
         """Make the bill for some of the requests. The others stay in the list, with a cost of zero."""
-        found = Bill()
-        for charge, here in zip(self.charges, counted, strict=True):
-            found.add(charge if here else Charge())
-        return found
+        bill = Bill()
+        for charge, here in zip(self.charges, is_counted, strict=True):
+            bill.add(charge if here else Charge())
+        return bill
 
 
 class Charge(NamedTuple):
@@ -147,7 +149,7 @@ class Charge(NamedTuple):
     """The request revised text already sent."""
 
 
-class Told(NamedTuple):
+class ReportedUsage(NamedTuple):
     """Usage that a simulated provider reports for a session. Requests are named by number."""
 
     scales: Sequence[float] = ()
@@ -156,13 +158,13 @@ class Told(NamedTuple):
     """Tokens of the thinking in a message, in our count; None to use the size of its text and signature."""
     reads: Callable[[int, SentView, SentView | None], int] | None = None
     """Tokens read from the cache, for a request, its view, and the previous view; None if they are not reported."""
-    keeps: Callable[[int, SentView | None, float], Kept] | None = None
+    keeps: Callable[[int, SentView | None, float], TtlDecision] | None = None
     """TTL decision for a request, given the previous view and the cost of revisions; None for the recorded TTL."""
 
-    def moment(self, number: int, views: Sequence[SentView], spent: float) -> Moment:
+    def request_context(self, number: int, views: Sequence[SentView], revision_cost: float) -> RequestContext:
         """Make the context of a request, with the TTL that is requested after these views."""
-        kept = self.keeps(number, views[-1] if views else None, spent) if self.keeps else None
-        return Moment(long=kept.long > 0, paid=kept.spent) if kept else Moment()
+        decision = self.keeps(number, views[-1] if views else None, revision_cost) if self.keeps else None
+        return RequestContext(long=decision.long > 0, paid=decision.spent) if decision else RequestContext()
 
 
 class Replay:
@@ -173,53 +175,53 @@ class Replay:
         self.session, self.messages = session, messages
         first = next((sent for segment in session.segments for sent in segment.requests), None)
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
-        self.weights = WEIGHTS.get(price.provider, Weights())
-        self.steps = list(self._steps(prices, count))
+        self.weights = WEIGHTS.get(price.provider, TokenWeights())
+        self.steps = list(self._make_steps(prices, count))
         self._model = next((model for model, _ in Counter(step.sent.model for step in self.steps).most_common(1)), "")
         """The most frequent model."""
 
-    def _steps(self, prices: Prices, count: Count) -> Iterator[Step]:
+    def _make_steps(self, prices: Prices, count: Count) -> Iterator[ReplayStep]:
         session = self.session
-        weighed = partial(weigh, weights=self.weights, count=count)
-        shown = formats.named(session.format).shows_thinking
-        self.sizes = Sizes(session.segments, self.messages, weighed, shown)
-        short = _shortfalls(session)
+        weigh_entry = partial(weigh_message, weights=self.weights, count=count)
+        shows_thinking = formats.format_named(session.format).shows_thinking
+        self.sizes = Sizes(session.segments, self.messages, weigh_entry, shows_thinking)
+        short = _hit_shortfalls(session)
         head = self.weights.text * _count_head(session, count)
-        last: Step | None = None
+        last: ReplayStep | None = None
         for number, segment in enumerate(session.segments):
-            for sent, size in zip(segment.requests, self.sizes.anchored(number, head), strict=True):
-                price = prices.of(sent.model, session.format, sent.at)
-                last = self._step(number, sent, size, price, short.get(sent.model, 0.0), last)
+            for request, size in zip(segment.requests, self.sizes.request_sizes(number, head), strict=True):
+                price = prices.of(request.model, session.format, request.at)
+                last = self._make_step(number, request, size, price, short.get(request.model, 0.0), last)
                 yield last
 
-    def _step(
-        self, number: int, sent: RecordedRequest, size: float, price: Price, short: float, last: Step | None
-    ) -> Step:
-        prefix = self.sizes.prefix(number, sent)
-        own = prefix.before(sent.length)
-        held = min(1.0, size / own) if own else 1.0
+    def _make_step(
+        self, number: int, request: RecordedRequest, size: float, price: Price, short: float, last: ReplayStep | None
+    ) -> ReplayStep:
+        prefix = self.sizes.request_prefix(number, request)
+        own = prefix.tokens_before(request.length)
+        sent_share = min(1.0, size / own) if own else 1.0
         rates = price.rates(size)
-        shared = -1
+        shared_count = -1
         if last is not None:
-            longest = min(last.sent.length, sent.length)
+            longest = min(last.sent.length, request.length)
             before, after = self.session.segments[last.segment], self.session.segments[number]
-            shared = longest if before is after else shared_between(before, after, longest)
-        return Step(
-            sent,
+            shared_count = longest if before is after else shared_between(before, after, longest)
+        return ReplayStep(
+            request,
             number,
             rates,
             price,
             size,
-            held * self.sizes.calibrations[sent.model].scale,
-            size - held * own,
+            sent_share * self.sizes.calibrations[request.model].scale,
+            size - sent_share * own,
             prefix,
-            held,
-            shared,
-            _found(sent, last, self.session.segments[number]),
+            sent_share,
+            shared_count,
+            _recorded_read(request, last, self.session.segments[number]),
             short,
-            last is not None and _warm(sent, last, price),
-            _dear(sent, rates),
-            rates.write_1h if sent.usage and sent.usage.written_1h else rates.write,
+            last is not None and _is_warm(request, last, price),
+            _unread_price(request, rates),
+            rates.write_1h if request.usage and request.usage.written_1h else rates.write,
             bool(self.session.head),
         )
 
@@ -234,39 +236,39 @@ class Replay:
         last: SentView | None = None
         for number, step in enumerate(self.steps):
             view = views[number] if views else AS_RECORDED
-            bill.add(step.charge(view, step.kept(view, last), after_break, by_rule))
+            bill.add(step.price_request(view, step.unchanged_entries(view, last), after_break, by_rule))
             last = view
         return bill
 
-    def told(self, after_break: AfterBreak, by_rule: bool = False) -> Told:
+    def reported_usage(self, after_break: AfterBreak, by_rule: bool = False) -> ReportedUsage:
         """Simulate the usage reports of a provider in this scenario."""
 
-        def read(number: int, view: SentView, last: SentView | None) -> int:
+        def read_tokens(number: int, view: SentView, last: SentView | None) -> int:
             step = self.steps[number]
-            return round(step.charge(view, step.kept(view, last), after_break, by_rule).read)
+            return round(step.price_request(view, step.unchanged_entries(view, last), after_break, by_rule).read)
 
-        return Told([step.scale for step in self.steps], self.thought, read)
+        return ReportedUsage([step.scale for step in self.steps], self.thinking_tokens, read_tokens)
 
-    def thought(self, message: Message) -> float:
+    def thinking_tokens(self, message: Message) -> float:
         """Estimate the weighted tokens that later turns save if the thinking of a message is removed."""
-        return self.sizes.thought(message, self._model)
+        return self.sizes.thinking_tokens(message, self._model)
 
     @property
     def keeps_thinking(self) -> bool:
         """The provider counted thinking of earlier turns as long as it was sent."""
         return not self.steps or self.sizes.calibrations[self._model].keeping == "kept"
 
-    def thinking(self, counted: Sequence[bool] | None = None) -> float:
+    def thinking_cost(self, is_counted: Sequence[bool] | None = None) -> float:
         """Add up the baseline's dollars for thinking that was sent back, in the counted requests."""
         total = 0.0
-        for step in compress(self.steps, counted or repeat(True)):
-            read = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
-            before = step.prefix.thought(min(step.sent.length, step.entry_at(read)))
-            after = step.prefix.thought(step.sent.length) - before
+        for step in compress(self.steps, is_counted or repeat(True)):
+            read = step.price_request(AS_RECORDED, step.shared, "hit", by_rule=False).read
+            before = step.prefix.thinking_before(min(step.sent.length, step.entry_at(read)))
+            after = step.prefix.thinking_before(step.sent.length) - before
             total += step.held * (before * step.rates.read + after * step.dear)
         return total
 
-    def recorded(self) -> list[float | None]:
+    def recorded_costs(self) -> list[float | None]:
         """Compute dollars for the input of each request from its recorded usage; None without usage."""
         return [
             None
@@ -276,14 +278,14 @@ class Replay:
         ]
 
 
-def _shortfalls(session: Recording) -> dict[str, float]:
+def _hit_shortfalls(session: Recording) -> dict[str, float]:
     """Compute for each model the average tokens by which a full hit reads less than the previous request."""
-    found: dict[str, list[int]] = {}
+    differences: dict[str, list[int]] = {}
     for segment in session.segments:
-        for last, sent in pairwise(segment.requests):
-            if last.usage and sent.usage and last.model == sent.model and _all_read(last.usage, sent.usage):
-                found.setdefault(sent.model, []).append(last.usage.input - sent.usage.read)
-    return {model: sum(each) / len(each) for model, each in found.items()}
+        for last, request in pairwise(segment.requests):
+            if last.usage and request.usage and last.model == request.model and _all_read(last.usage, request.usage):
+                differences.setdefault(request.model, []).append(last.usage.input - request.usage.read)
+    return {model: sum(each) / len(each) for model, each in differences.items()}
 
 
 def _count_head(session: Recording, count: Count) -> int:
@@ -292,69 +294,69 @@ def _count_head(session: Recording, count: Count) -> int:
 
 def shared_between(before: RecordedSegment, after: RecordedSegment, longest: int) -> int:
     """Count the equal entries at the start of two segments. Segments share the same objects, so identity is enough."""
-    if before.apart or after.apart:
+    if before.is_compressed or after.is_compressed:
         return 0
     pairs = enumerate(islice(zip(before.history, after.history, strict=False), longest))
     return next((place for place, (old, new) in pairs if old is not new), longest)
 
 
-def _found(sent: RecordedRequest, last: Step | None, segment: RecordedSegment) -> float | None:
-    if sent.usage is None:
+def _recorded_read(request: RecordedRequest, last: ReplayStep | None, segment: RecordedSegment) -> float | None:
+    if request.usage is None:
         return None
     before = last.sent.usage if last else None
-    if before is not None and sent is not segment.requests[0] and _all_read(before, sent.usage):
+    if before is not None and request is not segment.requests[0] and _all_read(before, request.usage):
         return float("inf")
-    return float(sent.usage.read)
+    return float(request.usage.read)
 
 
 def _all_read(before: Usage, usage: Usage) -> bool:
     return usage.read >= FULL_READ_SHARE * min(before.input, usage.input)
 
 
-def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
+def _is_warm(request: RecordedRequest, last: ReplayStep, price: Price) -> bool:
     """Whether the cache still has the previous request. A log without times counts as one without idle times."""
-    if sent.model != last.sent.model:
+    if request.model != last.sent.model:
         return False
     long = last.sent.usage is not None and last.sent.usage.written_1h > 0
     lifetime = price.caching.lifetime_1h if long else price.caching.lifetime
-    return (idle_between(last.sent, sent) or 0.0) <= lifetime
+    return (idle_between(last.sent, request) or 0.0) <= lifetime
 
 
-def idle_between(last: RecordedRequest, sent: RecordedRequest) -> float | None:
+def idle_between(last: RecordedRequest, request: RecordedRequest) -> float | None:
     """Compute seconds since the previous response, or since the previous request if that is unknown; None without
     times."""
     since = last.at if last.answered is None else last.answered
-    return None if sent.at is None or since is None else max(0.0, sent.at - since)
+    return None if request.at is None or since is None else max(0.0, request.at - since)
 
 
-def _dear(sent: RecordedRequest, rates: Rates) -> float:
+def _unread_price(request: RecordedRequest, rates: Rates) -> float:
     """Compute dollars per token that is not read, as recorded; the write price without usage."""
-    usage = sent.usage
+    usage = request.usage
     if usage is None or usage.input == usage.read:
         return rates.write
     cost = usage.fresh * rates.fresh + usage.written * rates.write + usage.written_1h * rates.write_1h
     return cost / (usage.input - usage.read)
 
 
-def position_of(step: Step, view: SentView, entry: int) -> float:
+def entry_position(step: ReplayStep, view: SentView, entry: int) -> float:
     """Compute the tokens of a sent request before an entry of its history."""
-    return step.head + step.held * step.prefix.before(entry) - step.scale * view.before(entry)
+    return step.head + step.held * step.prefix.tokens_before(entry) - step.scale * view.removed_before(entry)
 
 
-def _readable(step: Step, view: SentView, found: float | None) -> float:
-    return 0.0 if found is None and not step.warm else readable(step, view, found, step.shared)
+def _cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None) -> float:
+    return 0.0 if recorded_read is None and not step.warm else cached_tokens(step, view, recorded_read, step.shared)
 
 
-def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -> float:
+def cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None, reach: int = -1) -> float:
     """Compute the tokens in the cache if no sent text was revised.
 
     These are the recorded tokens (`found`). If that is unknown or was a full hit, they are the first `reach` entries
     (-1: not even the request parameters).
     """
-    if found is not None and found != float("inf"):
-        return max(0.0, found - step.scale * view.before(step.entry_at(found)))
-    read = position_of(step, view, reach) if reach >= 0 else 0.0
-    if found is not None:
+    if recorded_read is not None and recorded_read != float("inf"):
+        return max(0.0, recorded_read - step.scale * view.removed_before(step.entry_at(recorded_read)))
+    read = entry_position(step, view, reach) if reach >= 0 else 0.0
+    if recorded_read is not None:
         return max(0.0, read - step.short)
     if step.whole:  # other logs lack system prompt and tools, which are long enough for the minimum
         read -= read % step.price.caching.step
@@ -363,6 +365,6 @@ def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -
     return read
 
 
-def messages_of(session: Recording) -> Histories:
+def parse_histories(session: Recording) -> Histories:
     """Parse the histories of a session's segments."""
     return Histories(session)

@@ -19,23 +19,43 @@ from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 from .. import formats
-from ..billing.lifetimes import CREDIT, NO_PAUSES, NOTHING_LONG, PHI, Asked, Kept, Pauses, choose, counted
+from ..billing.lifetimes import (
+    CREDIT,
+    NO_IDLE_TIMES,
+    NOTHING_LONG,
+    PHI,
+    CacheRequest,
+    IdleTimes,
+    TtlDecision,
+    add_idle_time,
+    choose_ttl,
+)
 from ..billing.usage import Usage
-from ..markers.thinking import speaks
+from ..markers.thinking import is_user_message
 from ..model import Message
 from ..recordings import Recording
-from .billing import AfterBreak, Bill, Charge, Replay, Step, Told, idle_between, position_of, readable
+from .billing import (
+    AfterBreak,
+    Bill,
+    Charge,
+    Replay,
+    ReplayStep,
+    ReportedUsage,
+    cached_tokens,
+    entry_position,
+    idle_between,
+)
 from .views import AS_RECORDED, SentView
 
 CachingName = Literal["recorded", "none", "5m", "1h", "auto"]
 CACHING_NAMES: tuple[CachingName, ...] = get_args(CachingName)
 
 
-def cached_bill(
+def bill_with_caching(
     replay: Replay,
     views: Sequence[SentView] | None,
     caching: CachingName,
-    prior: Pauses = NO_PAUSES,
+    prior: IdleTimes = NO_IDLE_TIMES,
     *,
     start: CachingName = "recorded",
     after_break: AfterBreak = "hit",
@@ -46,66 +66,66 @@ def cached_bill(
     """Bill the session in a caching mode. `start`: the client's own caching, which `auto` starts from."""
     if caching == "recorded":
         return replay.bill(views, after_break=after_break, by_rule=by_rule)
-    keeping = Keeping(replay, caching, prior, start=start, after_break=after_break, by_rule=by_rule)
-    keeping.phi, keeping.credit = phi, credit
-    return keeping.finish(views or ())
+    policy_run = CachePolicyRun(replay, caching, prior, start=start, after_break=after_break, by_rule=by_rule)
+    policy_run.phi, policy_run.credit = phi, credit
+    return policy_run.serve_rest(views or ())
 
 
-def pauses_of(session: Recording, messages: Sequence[Sequence[Message]] | None = None) -> Pauses:
+def count_idle_times(session: Recording, messages: Sequence[Sequence[Message]] | None = None) -> IdleTimes:
     """Count the idle times of a recorded session, of requests with times. `messages`: the parsed histories of its
     segments, if the caller has them."""
-    found, dialect = Pauses(conversations=1), formats.named(session.format)
-    sent = [(number, each) for number, segment in enumerate(session.segments) for each in segment.requests]
-    for (_, last), (number, each) in pairwise(sent):
+    idle_times, dialect = IdleTimes(conversations=1), formats.format_named(session.format)
+    requests = [(number, each) for number, segment in enumerate(session.segments) for each in segment.requests]
+    for (_, last), (number, each) in pairwise(requests):
         idle = idle_between(last, each)
         if idle is not None and each.length:
             place = each.length - 1
             wire = session.segments[number].history[place]
-            ended = dialect.read(place, wire) if messages is None else messages[number][place]
-            found = counted(found, speaks(ended), idle)
-    return found
+            last_message = dialect.read_message(place, wire) if messages is None else messages[number][place]
+            idle_times = add_idle_time(idle_times, is_user_message(last_message), idle)
+    return idle_times
 
 
-def recorded_as(replay: Replay) -> Literal["none", "5m", "1h"]:
+def recorded_caching(replay: Replay) -> Literal["none", "5m", "1h"]:
     """Determine the client's caching from the recorded usage; five minutes without usage."""
-    used = [step.sent.usage for step in replay.steps if step.sent.usage is not None]
-    if any(usage.written_1h for usage in used):
+    usages = [step.sent.usage for step in replay.steps if step.sent.usage is not None]
+    if any(usage.written_1h for usage in usages):
         return "1h"
-    return "none" if used and not any(map(_caches, used)) else "5m"
+    return "none" if usages and not any(map(_uses_cache, usages)) else "5m"
 
 
-def _hours(replay: Replay, hour: bool) -> list[bool]:
+def _hour_flags(replay: Replay, hour: bool) -> list[bool]:
     """List for each request whether the last cache write had a TTL of an hour. `hour`: the value before the first
     write."""
-    found = []
+    flags = []
     for step in replay.steps:
         usage = step.sent.usage
         if usage is not None and (usage.written or usage.written_1h):
             hour = usage.written_1h > 0
-        found.append(hour)
-    return found
+        flags.append(hour)
+    return flags
 
 
-def _caches(usage: Usage) -> bool:
+def _uses_cache(usage: Usage) -> bool:
     return bool(usage.read or usage.written or usage.written_1h)
 
 
-class _Noted(NamedTuple):
+class _CacheNote(NamedTuple):
     """Journal entry of a simulated request: its TTL decision."""
 
-    kept: Kept
+    kept: TtlDecision
     number: int
     """Number of the request."""
 
 
-class Keeping:
+class CachePolicyRun:
     """Simulation of a session in another caching mode. For each request, call `decide_ttl`, then `serve_request`."""
 
     def __init__(
         self,
         replay: Replay,
         caching: CachingName,
-        prior: Pauses = NO_PAUSES,
+        prior: IdleTimes = NO_IDLE_TIMES,
         *,
         start: CachingName = "recorded",
         after_break: AfterBreak = "hit",
@@ -114,62 +134,64 @@ class Keeping:
         self.phi, self.credit = PHI, CREDIT
         self.bill = Bill()
         self.charges: list[Charge] = []
-        self.decisions: list[Kept] = []
+        self.decisions: list[TtlDecision] = []
         self._replay, self._caching, self._prior = replay, caching, prior
         self._after_break = after_break
-        self._recorded = recorded_as(replay)
+        self._recorded = recorded_caching(replay)
         self._ruled = by_rule or self._recorded == "none"
-        self._hours = _hours(replay, self._recorded == "1h")
+        self._hours = _hour_flags(replay, self._recorded == "1h")
         self.start = start if start in ("none", "5m", "1h") else self._recorded
         self._fixed = start in ("none", "5m", "1h") or self._recorded == "none"
         self._last_view: SentView | None = None
         self._removed: list[float] = []
         """Removed tokens of each request, in our count."""
-        self._notes: dict[int, _Noted] = {}
+        self._notes: dict[int, _CacheNote] = {}
         """Length of a request's history → its entry."""
 
-    def finish(self, views: Sequence[SentView]) -> Bill:
+    def serve_rest(self, views: Sequence[SentView]) -> Bill:
         """Serve the remaining requests as these views, or as recorded if there are none."""
         for number in range(len(self.charges), len(self._replay.steps)):
             if number == len(self.decisions):
-                self.decide(number)
-            self.serve(number, views[number] if views else AS_RECORDED)
+                self.decide_ttl(number)
+            self.serve_request(number, views[number] if views else AS_RECORDED)
         return self.bill
 
-    def told(self) -> Told:
+    def reported_usage(self) -> ReportedUsage:
         """Simulate the provider's usage reports and the TTL decisions."""
 
-        def keep(number: int, view: SentView | None, spent: float) -> Kept:
+        def decide_request(number: int, view: SentView | None, revision_cost: float) -> TtlDecision:
             if view is not None and len(self.charges) < number:
-                self.serve(number - 1, view)
-            return self.decide(number, spent)
+                self.serve_request(number - 1, view)
+            return self.decide_ttl(number, revision_cost)
 
-        def read(number: int, view: SentView, last: SentView | None) -> int:
+        def read_tokens(number: int, view: SentView, last: SentView | None) -> int:
             return round(self.charges[number].read)
 
-        return Told([step.scale for step in self._replay.steps], self._replay.thought, read, keep)
+        return ReportedUsage(
+            [step.scale for step in self._replay.steps], self._replay.thinking_tokens, read_tokens, decide_request
+        )
 
-    def decide(self, number: int, spent: float = 0.0) -> Kept:
+    def decide_ttl(self, number: int, revision_cost: float = 0.0) -> TtlDecision:
         """Choose the TTL of a request. `spent`: cost of revisions so far."""
         step = self._replay.steps[number]
         if self._caching != "auto":
             hour = self._caching == "1h" and step.price.caching.hour
-            kept = Kept(step.sent.length if hour else NOTHING_LONG)
+            decision = TtlDecision(step.sent.length if hour else NOTHING_LONG)
         else:
-            noted = self._before(number)
-            kept = choose(
+            note = self._previous_note(number)
+            decision = choose_ttl(
                 step.price,
-                noted.kept if noted else None,
-                self._asked(number, noted, spent),
+                note.kept if note else None,
+                self._cache_request(number, note, revision_cost),
                 self._prior,
                 self.phi,
                 self.credit,
             )
-            self._notes[step.sent.length] = _Noted(kept, number)
-        self.decisions.append(kept)
-        return kept
+            self._notes[step.sent.length] = _CacheNote(decision, number)
+        self.decisions.append(decision)
+        return decision
 
-    def _before(self, number: int) -> _Noted | None:
+    def _previous_note(self, number: int) -> _CacheNote | None:
         """Find the entry of the last request whose history this one continues; None if there is none."""
         step = self._replay.steps[number]
         if number and self._replay.steps[number - 1].segment != step.segment:
@@ -177,76 +199,78 @@ class Keeping:
         shorter = [length for length in self._notes if length < step.sent.length]
         return self._notes[max(shorter)] if shorter else None
 
-    def _client(self, number: int) -> bool | None:
+    def _client_ttl(self, number: int) -> bool | None:
         """The client's TTL, as `CacheRequest.long`."""
         if self.start == "none":
             return None
         return self.start == "1h" if self._fixed else self._hours[number]
 
-    def _asked(self, number: int, noted: _Noted | None, spent: float) -> Asked:
+    def _cache_request(self, number: int, note: _CacheNote | None, revision_cost: float) -> CacheRequest:
         step = self._replay.steps[number]
-        last = self._replay.steps[noted.number] if noted else None
+        last = self._replay.steps[note.number] if note else None
         scale = step.scale or 1.0
-        before = step.prefix.before(last.sent.length) if last else 0.0
+        before = step.prefix.tokens_before(last.sent.length) if last else 0.0
         history = self._replay.messages[step.segment]
-        asked = Asked(
+        request = CacheRequest(
             step.sent.length,
-            self._client(number),
-            bool(step.sent.length) and speaks(history[step.sent.length - 1]),
+            self._client_ttl(number),
+            bool(step.sent.length) and is_user_message(history[step.sent.length - 1]),
             idle_between(last.sent, step.sent) if last else None,
-            new=step.held * (step.prefix.before(step.sent.length) - before) / scale,
-            spent=spent,
+            new=step.held * (step.prefix.tokens_before(step.sent.length) - before) / scale,
+            spent=revision_cost,
             head=step.head / scale,
         )
-        if noted is None:
-            return asked
-        charge = self.charges[noted.number]
-        return asked._replace(
-            context=round(charge.size), cached=round(charge.read), removed=self._removed[noted.number]
+        if note is None:
+            return request
+        charge = self.charges[note.number]
+        return request._replace(
+            context=round(charge.size), cached=round(charge.read), removed=self._removed[note.number]
         )
 
-    def serve(self, number: int, view: SentView) -> Charge:
+    def serve_request(self, number: int, view: SentView) -> Charge:
         """Price a request with the chosen TTL."""
         step = self._replay.steps[number]
         last = self._replay.steps[number - 1] if number else None
-        kept = step.kept(view, self._last_view)
-        size = max(0.0, step.size - step.scale * view.before(step.sent.length))
+        unchanged = step.unchanged_entries(view, self._last_view)
+        size = max(0.0, step.size - step.scale * view.removed_before(step.sent.length))
         factor = step.tier_factor(size)
         if self._caching == "none" and step.price.caching.marks:
             charge = Charge(factor * size * step.rates.fresh, size, 0.0, 0.0)
         elif not step.price.caching.marks:
-            charge = step.charge(view, kept, self._after_break, self._ruled, step.found)
+            charge = step.price_request(view, unchanged, self._after_break, self._ruled, step.found)
         else:
-            charge = self._marked(number, step, last, view, kept, size)
-        charge = charge._replace(broken=kept < step.shared)
+            charge = self._charge_with_breakpoints(number, step, last, view, unchanged, size)
+        charge = charge._replace(broken=unchanged < step.shared)
         self.bill.add(charge)
         self.charges.append(charge)
-        self._removed.append(view.before(step.sent.length))
+        self._removed.append(view.removed_before(step.sent.length))
         self._last_view = view
         return charge
 
-    def _marked(self, number: int, step: Step, last: Step | None, view: SentView, kept: int, size: float) -> Charge:
-        could = min(size, self._could(number, step, last, view))
-        loose = self._loose(step, size)
+    def _charge_with_breakpoints(
+        self, number: int, step: ReplayStep, last: ReplayStep | None, view: SentView, unchanged: int, size: float
+    ) -> Charge:
+        could = min(size, self._cached_tokens(number, step, last, view))
+        uncached_share = self._uncached_share(step, size)
         factor = step.tier_factor(size)
-        if loose == 1.0 and not could:
+        if uncached_share == 1.0 and not could:
             return Charge(factor * size * step.rates.fresh, size, 0.0, 0.0)
         read = could
-        if kept < step.shared and self._after_break != "free":
-            read = min(could, position_of(step, view, kept if self._after_break == "hit" else 0))
+        if unchanged < step.shared and self._after_break != "free":
+            read = min(could, entry_position(step, view, unchanged if self._after_break == "hit" else 0))
         read = max(0.0, read)
         long = self.decisions[number].long
-        hour = 0.0 if long < 0 else size if long >= step.sent.length else min(size, position_of(step, view, long))
+        hour = 0.0 if long < 0 else size if long >= step.sent.length else min(size, entry_position(step, view, long))
 
-        def cost(found: float) -> float:
-            written_1h = max(0.0, hour - found)
-            dear = written_1h * step.rates.write_1h + (size - found - written_1h) * step.rates.write
-            plain = found * step.rates.read + loose * (size - found) * step.rates.fresh
-            return factor * (plain + (1 - loose) * dear)
+        def cost_with_read(read_tokens: float) -> float:
+            written_1h = max(0.0, hour - read_tokens)
+            dear = written_1h * step.rates.write_1h + (size - read_tokens - written_1h) * step.rates.write
+            plain = read_tokens * step.rates.read + uncached_share * (size - read_tokens) * step.rates.fresh
+            return factor * (plain + (1 - uncached_share) * dear)
 
-        return Charge(cost(read), size, read, cost(read) - cost(could))
+        return Charge(cost_with_read(read), size, read, cost_with_read(read) - cost_with_read(could))
 
-    def _loose(self, step: Step, size: float) -> float:
+    def _uncached_share(self, step: ReplayStep, size: float) -> float:
         """Share of the unread tokens that are not written either."""
         usage = step.sent.usage
         if size < step.price.caching.minimum and (step.whole or usage is not None):
@@ -255,24 +279,26 @@ class Keeping:
             return 0.0
         return usage.fresh / (usage.input - usage.read)
 
-    def _could(self, number: int, step: Step, last: Step | None, view: SentView) -> float:
+    def _cached_tokens(self, number: int, step: ReplayStep, last: ReplayStep | None, view: SentView) -> float:
         """Compute the tokens in the cache if no sent text was revised."""
-        found = None if self._ruled else step.found
-        told = found is not None and found != float("inf")
-        if last is None or (step.sent.model != last.sent.model and found != float("inf")):
-            return readable(step, view, found) if told else 0.0
+        recorded_read = None if self._ruled else step.found
+        is_known = recorded_read is not None and recorded_read != float("inf")
+        if last is None or (step.sent.model != last.sent.model and recorded_read != float("inf")):
+            return cached_tokens(step, view, recorded_read) if is_known else 0.0
         caching, idle = step.price.caching, idle_between(last.sent, step.sent) or 0.0
-        recorded = caching.lifetime_1h if self._hours[number - 1] else caching.lifetime
-        if found == float("inf"):
-            idle = min(idle, recorded)
+        recorded_ttl = caching.lifetime_1h if self._hours[number - 1] else caching.lifetime
+        if recorded_read == float("inf"):
+            idle = min(idle, recorded_ttl)
         reach = step.shared
         if idle > caching.lifetime_1h:
             reach = -1
         elif idle > caching.lifetime:
             reach = min(reach, self.decisions[number - 1].long)
-        by_rule = readable(step, view, found if found == float("inf") else None, reach)
-        if not told:
+        by_rule = cached_tokens(step, view, recorded_read if recorded_read == float("inf") else None, reach)
+        if not is_known:
             return by_rule
         return (
-            max(by_rule, readable(step, view, found)) if idle > recorded else min(by_rule, readable(step, view, found))
+            max(by_rule, cached_tokens(step, view, recorded_read))
+            if idle > recorded_ttl
+            else min(by_rule, cached_tokens(step, view, recorded_read))
         )

@@ -16,17 +16,17 @@ from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakMethod
 
-from ..calls import file_of
+from ..calls import file_argument
 from ..markers import shapes
 from ..markers.backref import Source
-from ..markers.layout import Shown
-from ..markers.numbering import NumberedText, Sources
+from ..markers.layout import VisibleText
+from ..markers.numbering import NumberedText, SourceNumbers
 from ..model import Message
 from ..plan import Edit
-from ..strategies.arrival.backrefs import BackReferences, BackrefFold
+from ..strategies.arrival.backrefs import BackReferences, BackReferenceState
 from ..strategies.arrival.sent import SentText
 from ..tokens import TokenCounter
-from .need import Outputs, outputs_of
+from .need import SegmentOutputs, read_outputs
 
 
 class CallTarget(NamedTuple):
@@ -36,12 +36,12 @@ class CallTarget(NamedTuple):
     file: str = ""
 
 
-def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
+def call_targets(history: Iterable[Message]) -> dict[str, CallTarget]:
     """Map call ids to tool and file."""
-    return {call.id: CallTarget(call.name, file_of(call)) for message in history for call in message.calls}
+    return {call.id: CallTarget(call.name, file_argument(call)) for message in history for call in message.calls}
 
 
-class _Numbered(NamedTuple):
+class _NumberedTexts(NamedTuple):
     """Numbered texts of a message, and the tag of the conversation at that point."""
 
     places: list[NumberedText]
@@ -49,56 +49,56 @@ class _Numbered(NamedTuple):
     begun: bool
 
 
-class Numbers:
+class SegmentNumbers:
     """Source numbers of the texts of a segment. They depend only on the messages, so all simulations share them."""
 
-    def __init__(self, known: Mapping[str, int], folded: dict[str, shapes.Folded]) -> None:
+    def __init__(self, counts: Mapping[str, int], layouts: dict[str, shapes.EncodedText]) -> None:
         """`known`: token counts of texts; `folded`: their encoded layouts."""
-        self.read: list[_Numbered] = []
-        self.sources = Sources()
-        self._known, self._folded = known, folded
+        self.read: list[_NumberedTexts] = []
+        self.sources = SourceNumbers()
+        self._known, self._folded = counts, layouts
         self._place = -1
         self._counted: dict[str, int] = {}
-        self._apart: dict[str, shapes.Folded] = {}
+        self._apart: dict[str, shapes.EncodedText] = {}
 
-    def at(self, place: int, message: Message) -> _Numbered:
+    def texts_at(self, place: int, message: Message) -> _NumberedTexts:
         """Number the texts of the message at this place. Cached values of other messages are dropped."""
         if place == len(self.read):
-            places = list(self.sources.read(message))
-            self.read.append(_Numbered(places, self.sources.tag, self.sources.begun))
+            places = list(self.sources.number_texts(message))
+            self.read.append(_NumberedTexts(places, self.sources.tag, self.sources.has_stable_tag))
         if place != self._place:
             self._place = place
             self._counted.clear()
             self._apart.clear()
         return self.read[place]
 
-    def fold(self, text: str) -> shapes.Folded:
+    def encode_layout(self, text: str) -> shapes.EncodedText:
         """Encode the layout of a text, once. Most texts have no shorter layout and are stored as they are."""
-        found = self._apart.get(text) or self._folded.get(text)
-        if found is None:
-            found = self._apart[text] = shapes.fold(text)
-            self._folded[text] = found._replace(apart=None)  # this part takes more memory than it saves time
-        return found
+        layout = self._apart.get(text) or self._folded.get(text)
+        if layout is None:
+            layout = self._apart[text] = shapes.encode_layout(text)
+            self._folded[text] = layout._replace(numbered_lines=None)  # this part takes more memory than it saves time
+        return layout
 
-    def count(self, count: TokenCounter, text: str) -> int:
+    def count_tokens(self, count: TokenCounter, text: str) -> int:
         """Count a text, once per message. Most texts here are pieces of a message's text."""
-        found = self._known.get(text)
-        if found is None:
-            found = self._counted.get(text)
-        if found is None:
-            found = self._counted[text] = count(text)
-        return found
+        tokens = self._known.get(text)
+        if tokens is None:
+            tokens = self._counted.get(text)
+        if tokens is None:
+            tokens = self._counted[text] = count(text)
+        return tokens
 
 
 class SharedSources:
     """Replacement for the `SourceNumbers` of a strategy state that reads the shared numbers."""
 
-    def __init__(self, numbers: Numbers, place: int = 0) -> None:
+    def __init__(self, numbers: SegmentNumbers, place: int = 0) -> None:
         self._numbers, self._place = numbers, place
-        self.tag, self.begun = "", False
+        self.tag, self.has_stable_tag = "", False
 
-    def read(self, message: Message) -> Iterator[NumberedText]:
-        places, self.tag, self.begun = self._numbers.at(self._place, message)
+    def number_texts(self, message: Message) -> Iterator[NumberedText]:
+        places, self.tag, self.has_stable_tag = self._numbers.texts_at(self._place, message)
         self._place += 1
         yield from places
 
@@ -106,11 +106,11 @@ class SharedSources:
         return copy(self)
 
     @property
-    def words(self) -> str:
-        return self._numbers.sources.words
+    def opening_words(self) -> str:
+        return self._numbers.sources.opening_words
 
 
-class Arrived(NamedTuple):
+class ArrivedMessage(NamedTuple):
     """Arrival edits of one message, and its texts as sent."""
 
     edits: tuple[Edit, ...]
@@ -121,109 +121,109 @@ class Arrived(NamedTuple):
     """Other strategies had evicted text before this message."""
 
 
-class ArrivalTape:
+class ArrivalLog:
     """Log of the arrival edits of a segment, from one message on. It is computed as far as it was read."""
 
     def __init__(
         self,
         history: Sequence[Message],
-        begin: Callable[[], BackrefFold],
+        begin: Callable[[], BackReferenceState],
         first: int = 0,
-        trunk: ArrivalTape | None = None,
+        trunk: ArrivalLog | None = None,
     ) -> None:
         """`begin` makes a strategy state after the messages before `first`. `trunk`: the main log of a branch."""
         self._history, self._begin, self._first, self._trunk = history, begin, first, trunk
-        self._arrived: list[Arrived] = []
+        self._arrived: list[ArrivedMessage] = []
         self._broken = False
         """The strategy state raised an error. Readers repeat the message with a state of their own, and get the
         error."""
-        self._branches: dict[tuple[int, tuple[Source, ...]], ArrivalTape] = {}
+        self._branches: dict[tuple[int, tuple[Source, ...]], ArrivalLog] = {}
         self.awaited = False
         """A simulation will read the whole log."""
         self.fold = begin()
 
-    def arrived(self, place: int) -> Arrived | None:
+    def read_message(self, place: int) -> ArrivedMessage | None:
         """Read the arrival of a message; None after an error of the strategy state."""
         if self._trunk is not None and self._trunk.awaited:
-            self._trunk.arrived(place)
-        while self._end <= place:
+            self._trunk.read_message(place)
+        while self._end_place <= place:
             if self._broken:
                 return None
             try:
-                edits = tuple(self.fold.feed(self._history[self._end]))
+                edits = tuple(self.fold.feed(self._history[self._end_place]))
             except Exception:  # a reader repeats it and reports it
                 self._broken = True
                 return None
             fold, sources = self.fold, self.fold.sources
-            self._arrived.append(Arrived(edits, fold.said, sources.tag, sources.begun, fold.rewritten))
+            self._arrived.append(ArrivedMessage(edits, fold.said, sources.tag, sources.has_stable_tag, fold.rewritten))
         return self._arrived[place - self._first]
 
     @property
-    def _end(self) -> int:
+    def _end_place(self) -> int:
         return self._first + len(self._arrived)
 
-    def edits(self, length: int) -> list[Edit] | None:
+    def edits_before(self, length: int) -> list[Edit] | None:
         """List the edits of the first messages; None after an error of the strategy state."""
-        if length and self.arrived(length - 1) is None:
+        if length and self.read_message(length - 1) is None:
             return None
         return [edit for arrived in self._arrived[:length] for edit in arrived.edits]
 
-    def said(self) -> Iterator[tuple[int, list[SentText]]]:
+    def sent_texts(self) -> Iterator[tuple[int, list[SentText]]]:
         """Yield the place of each computed message, with its texts as sent."""
         return enumerate(arrived.said for arrived in self._arrived)
 
-    def fork(self, place: int) -> BackrefFold:
+    def fork_state(self, place: int) -> BackReferenceState:
         """Copy the strategy state before this message. If the log is already past it, the state is computed again."""
-        if place == self._end and not self._broken:
+        if place == self._end_place and not self._broken:
             return self.fold.fork()
-        found = self._begin()
+        state = self._begin()
         for message in self._history[self._first : place]:
-            for _ in found.feed(message):
+            for _ in state.feed(message):
                 pass
-        return found
+        return state
 
-    def branch(self, place: int, gone: tuple[Source, ...]) -> ArrivalTape:
+    def get_branch(self, place: int, evicted_texts: tuple[Source, ...]) -> ArrivalLog:
         """Get the branch from this message on, without these evicted texts."""
-        key = (place, gone)
+        key = (place, evicted_texts)
         if key not in self._branches:
-            begin = partial(self._without, place, gone)
-            self._branches[key] = ArrivalTape(self._history, begin, place, self._trunk or self)
+            begin = partial(self._state_without, place, evicted_texts)
+            self._branches[key] = ArrivalLog(self._history, begin, place, self._trunk or self)
         return self._branches[key]
 
-    def cut(self) -> None:
+    def drop_branches(self) -> None:
         """Drop the branches. They refer to the main log, so the cycle would keep both in memory."""
         for branch in self._branches.values():
-            branch.cut()
+            branch.drop_branches()
         self._branches.clear()
 
-    def _without(self, place: int, gone: tuple[Source, ...]) -> BackrefFold:
-        found = self.fork(place)
-        for source in gone:
-            found.forget(source)
-        return found
+    def _state_without(self, place: int, evicted_texts: tuple[Source, ...]) -> BackReferenceState:
+        state = self.fork_state(place)
+        for source in evicted_texts:
+            state.forget(source)
+        return state
 
 
-class TapedArrival:
+class ReplayedArrival:
     """Replacement for a `BackrefFold` that reads from a log, or from its branches after evictions."""
 
-    def __init__(self, tape: ArrivalTape, evicted: Callable[[str], bool]) -> None:
+    def __init__(self, tape: ArrivalLog, is_evicted: Callable[[str], bool]) -> None:
         self._tape = tape
-        self._evicted = WeakMethod(evicted)  # a strong reference to the owner would be a cycle
+        self._evicted = WeakMethod(is_evicted)  # a strong reference to the owner would be a cycle
         self._place = 0
         """Number of messages read."""
         self._gone: list[Source] = []
         """Texts evicted since the last message."""
-        self._now = Arrived((), [])
-        self._own: BackrefFold | None = None
+        self._now = ArrivedMessage((), [])
+        self._own: BackReferenceState | None = None
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         if self._own is None and not as_is and message.index == self._place:
-            arrived = self._branched().arrived(self._place)
-            if arrived is not None:
-                self._now = arrived
+            arrival = self._current_log().read_message(self._place)
+            if arrival is not None:
+                self._now = arrival
                 self._place += 1
-                return arrived.edits
-        return self._parted().feed(message, as_is)
+                return arrival.edits
+        return self._own_state().feed(message, as_is)
 
     def forget(self, source: Source) -> None:
         if self._own is None:
@@ -231,10 +231,10 @@ class TapedArrival:
         else:
             self._own.forget(source)
 
-    def _branched(self) -> ArrivalTape:
+    def _current_log(self) -> ArrivalLog:
         if self._gone:
-            self._tape = self._tape.branch(self._place, tuple(self._gone))
-            self._tape.fold.evicted = self._asks_owner
+            self._tape = self._tape.get_branch(self._place, tuple(self._gone))
+            self._tape.fold.is_evicted = self._asks_owner
             self._gone.clear()
         return self._tape
 
@@ -242,23 +242,23 @@ class TapedArrival:
     def _asks_owner(self) -> Callable[[str], bool]:
         owner = self._evicted
 
-        def asked(text: str) -> bool:
-            evicted = owner()
-            return evicted is not None and evicted(text)
+        def is_evicted(text: str) -> bool:
+            callback = owner()
+            return callback is not None and callback(text)
 
-        return asked
+        return is_evicted
 
-    def _parted(self) -> BackrefFold:
+    def _own_state(self) -> BackReferenceState:
         if self._own is None:
-            self._own = self._branched().fork(self._place)
-            self._own.evicted = self._asks_owner
+            self._own = self._current_log().fork_state(self._place)
+            self._own.is_evicted = self._asks_owner
         return self._own
 
     @property
     def known(self) -> Any:
         return self if self._own is None else self._own.known
 
-    def shown(self, source: Source) -> Shown | None:
+    def shown(self, source: Source) -> VisibleText | None:
         """Look up a text as sent. The index can be ahead, but callers ask only for earlier texts in the
         conversation."""
         return self._tape.fold.known.shown(source)
@@ -276,12 +276,12 @@ class TapedArrival:
         return self._now.tag
 
     @property
-    def begun(self) -> bool:
+    def has_stable_tag(self) -> bool:
         return self._now.begun
 
     @property
-    def words(self) -> str:
-        return self._tape.fold.sources.words
+    def opening_words(self) -> str:
+        return self._tape.fold.sources.opening_words
 
     @property
     def as_is(self) -> bool:
@@ -293,67 +293,67 @@ class TapedArrival:
 
     @rewritten.setter
     def rewritten(self, so: bool) -> None:
-        self._parted().rewritten = so
+        self._own_state().rewritten = so
 
 
-class Groundwork:
+class SharedArrival:
     """Shared work of all simulations of a session: histories, call targets, arrival logs and outputs."""
 
-    def __init__(self, messages: Sequence[Sequence[Message]], known: Mapping[str, int] | None = None) -> None:
+    def __init__(self, messages: Sequence[Sequence[Message]], counts: Mapping[str, int] | None = None) -> None:
         """`known`: token counts of texts in the default encoding."""
         self.messages = messages
-        self._known = known or {}
-        self._folded: dict[str, shapes.Folded] = {}
+        self._known = counts or {}
+        self._folded: dict[str, shapes.EncodedText] = {}
         self._asked: dict[tuple[int, int], Mapping[str, CallTarget]] = {}
-        self._numbers: dict[int, Numbers] = {}
-        self._tapes: dict[tuple[int, BackReferences, bool], ArrivalTape] = {}
-        self._outputs: dict[int, Outputs] = {}
+        self._numbers: dict[int, SegmentNumbers] = {}
+        self._tapes: dict[tuple[int, BackReferences, bool], ArrivalLog] = {}
+        self._outputs: dict[int, SegmentOutputs] = {}
 
-    def asked(self, segment: int, length: int | None = None) -> Mapping[str, CallTarget]:
+    def targets_in(self, segment: int, length: int | None = None) -> Mapping[str, CallTarget]:
         """Map call ids to tool and file, for the first `length` messages or all messages of a segment."""
         history = self.messages[segment]
         if length is None or not any(message.calls for message in history[length:]):
             length = len(history)
         key = (segment, length)
         if key not in self._asked:
-            self._asked[key] = asked_in(history[:length])
+            self._asked[key] = call_targets(history[:length])
         return self._asked[key]
 
-    def outputs(self, segment: int, lengths: Sequence[int]) -> Outputs:
+    def read_outputs(self, segment: int, lengths: Sequence[int]) -> SegmentOutputs:
         """Read the recorded outputs of a segment, and the text that each used."""
         if segment not in self._outputs:
-            self._outputs[segment] = outputs_of(self.messages[segment], lengths)
+            self._outputs[segment] = read_outputs(self.messages[segment], lengths)
         return self._outputs[segment]
 
-    def done(self) -> None:
+    def drop_segment(self) -> None:
         """Drop the shared work of the finished segments."""
         for tape in self._tapes.values():
-            tape.cut()
+            tape.drop_branches()
         self._numbers.clear()
         self._folded.clear()
         self._tapes.clear()
         self._outputs.clear()
 
-    def tape(self, segment: int, settings: BackReferences, refers: bool) -> ArrivalTape:
+    def get_log(self, segment: int, settings: BackReferences, refers: bool) -> ArrivalLog:
         key = (segment, settings, refers)
         if key not in self._tapes:
-            numbers = self._numbers.setdefault(segment, Numbers(self._known, self._folded))
-            self._tapes[key] = ArrivalTape(self.messages[segment], partial(_begin, numbers, settings, refers))
+            numbers = self._numbers.setdefault(segment, SegmentNumbers(self._known, self._folded))
+            self._tapes[key] = ArrivalLog(self.messages[segment], partial(_make_state, numbers, settings, refers))
         return self._tapes[key]
 
-    def arrival(self, segment: int) -> Callable[[BackReferences, bool, Callable[[str], bool]], TapedArrival]:
+    def arrival_factory(self, segment: int) -> Callable[[BackReferences, bool, Callable[[str], bool]], ReplayedArrival]:
         """Make the factory that strategies use instead of their own state (`Start.arrival`)."""
 
-        def begun(settings: BackReferences, refers: bool, evicted: Callable[[str], bool]) -> TapedArrival:
-            return TapedArrival(self.tape(segment, settings, refers), evicted)
+        def make_arrival(settings: BackReferences, refers: bool, is_evicted: Callable[[str], bool]) -> ReplayedArrival:
+            return ReplayedArrival(self.get_log(segment, settings, refers), is_evicted)
 
-        return begun
+        return make_arrival
 
 
-def _begin(numbers: Numbers, settings: BackReferences, refers: bool) -> BackrefFold:
+def _make_state(numbers: SegmentNumbers, settings: BackReferences, refers: bool) -> BackReferenceState:
     """Make a strategy state that reads shared values from `numbers`."""
-    found = BackrefFold(settings, refers)
+    state = BackReferenceState(settings, refers)
     sources: Any = SharedSources(numbers)
-    found.sources = sources
-    found.folds, found.count = numbers.fold, partial(numbers.count, found.count)
-    return found
+    state.sources = sources
+    state.encode_layout, state.count = numbers.encode_layout, partial(numbers.count_tokens, state.count)
+    return state

@@ -17,15 +17,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .billing import AfterBreak, Replay, Step
-from .phases import Phase
+from .billing import AfterBreak, Replay, ReplayStep
+from .phases import EvictionWindow
 from .views import SentView
 
 NEVER = -1
 """The first state of a window: no text is evicted."""
 
 
-class BestMoments(NamedTuple):
+class OptimalSchedule(NamedTuple):
     """The cheapest schedule of evictions."""
 
     cost: float
@@ -34,20 +34,20 @@ class BestMoments(NamedTuple):
     """Numbers of the requests at which all eligible texts are evicted, counted through the session."""
 
 
-class CheapestWay(NamedTuple):
+class CheapestPath(NamedTuple):
     """The cheapest path to a state so far."""
 
     cost: float
-    last: CheapestWay | None
+    last: CheapestPath | None
     """The path before the last eviction."""
     point: int
     view: SentView
 
 
-class States:
+class SendStates:
     """The possible forms of the requests in a window. A state is named by the first request that can have it."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: EvictionWindow) -> None:
         stages = [(stage.first, staged.entry.message) for staged in phase.staged_texts for stage in staged.stages]
         changes = sorted((max(first, phase.first), message) for first, message in stages if first < phase.last)
         self.names = [NEVER, *sorted({first for first, _ in changes})]
@@ -58,101 +58,108 @@ class States:
         for first, message in changes:
             self._touched[first] = min(message, self._touched.get(first, message))
 
-    def newest(self, number: int) -> int:
+    def newest_state(self, number: int) -> int:
         """Find the state in which every text is evicted that may be at this request."""
         return self.names[bisect_right(self.names, number) - 1]
 
-    def view(self, name: int) -> SentView:
+    def state_view(self, name: int) -> SentView:
         if name not in self._views:
             self._views[name] = self._phase.view(name)
         return self._views[name]
 
-    def parted(self, newest: int) -> dict[int, int]:
+    def first_differences(self, newest: int) -> dict[int, int]:
         """Map each earlier state to the first message that differs from state `newest`."""
-        found: dict[int, int] = {}
+        differences: dict[int, int] = {}
         place = self.names.index(newest)
         least = float("inf")
         for before, name in zip(self.names[place - 1 :: -1] if place else (), self.names[place::-1], strict=False):
             least = min(least, self._touched[name])
-            found[before] = int(least)
-        return found
+            differences[before] = int(least)
+        return differences
 
 
-def best(
-    replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "hit", by_rule: bool = False
-) -> BestMoments:
+def find_optimum(
+    replay: Replay, phases: Sequence[EvictionWindow], *, after_break: AfterBreak = "hit", by_rule: bool = False
+) -> OptimalSchedule:
     """Find the cheapest schedule of evictions, with the costs of `Replay.bill`."""
-    ways: dict[int, CheapestWay] = {}
+    paths: dict[int, CheapestPath] = {}
     for phase in phases:
-        states = States(phase)
+        states = SendStates(phase)
         step = replay.steps[phase.first]
-        ways = _opened(step, states, phase.first, list(ways.values()), after_break, by_rule)
-        parted: dict[int, dict[int, int]] = {}
+        paths = _start_paths(step, states, phase.first, list(paths.values()), after_break, by_rule)
+        differences: dict[int, dict[int, int]] = {}
         for number in range(phase.first + 1, phase.last):
-            step, newest = replay.steps[number], states.newest(number)
-            if newest not in parted:
-                parted = {newest: states.parted(newest)}
-            entered = _entered(step, states, number, ways, parted[newest], after_break, by_rule)
-            for name, way in ways.items():
-                ways[name] = way._replace(cost=way.cost + step.charge(way.view, step.shared, after_break, by_rule).cost)
-            if entered is not None and (newest not in ways or entered.cost < ways[newest].cost):
-                ways[newest] = entered
-    return _told(min(ways.values(), key=lambda way: way.cost)) if ways else BestMoments(0.0, ())
+            step, newest = replay.steps[number], states.newest_state(number)
+            if newest not in differences:
+                differences = {newest: states.first_differences(newest)}
+            entry_path = _enter_newest(step, states, number, paths, differences[newest], after_break, by_rule)
+            for name, way in paths.items():
+                paths[name] = way._replace(
+                    cost=way.cost + step.price_request(way.view, step.shared, after_break, by_rule).cost
+                )
+            if entry_path is not None and (newest not in paths or entry_path.cost < paths[newest].cost):
+                paths[newest] = entry_path
+    return _trace_schedule(min(paths.values(), key=lambda way: way.cost)) if paths else OptimalSchedule(0.0, ())
 
 
-def _opened(
-    step: Step, states: States, number: int, ways: Sequence[CheapestWay], after_break: AfterBreak, by_rule: bool
-) -> dict[int, CheapestWay]:
-    """Start the paths of a window: without evictions, or with every possible one."""
-    found: dict[int, CheapestWay] = {}
-    for name in dict.fromkeys((NEVER, states.newest(number))):
-        view = states.view(name)
-        for way in ways or [CheapestWay(0.0, None, NEVER, view)]:
-            kept = step.kept(view, way.view if ways else None)
-            cost = way.cost + step.charge(view, kept, after_break, by_rule).cost
-            if name not in found or cost < found[name].cost:
-                found[name] = CheapestWay(cost, way if ways else None, NEVER if name == NEVER else number, view)
-    return found
-
-
-def _entered(
-    step: Step,
-    states: States,
+def _start_paths(
+    step: ReplayStep,
+    states: SendStates,
     number: int,
-    ways: dict[int, CheapestWay],
-    parted: dict[int, int],
+    ways: Sequence[CheapestPath],
     after_break: AfterBreak,
     by_rule: bool,
-) -> CheapestWay | None:
+) -> dict[int, CheapestPath]:
+    """Start the paths of a window: without evictions, or with every possible one."""
+    paths: dict[int, CheapestPath] = {}
+    for name in dict.fromkeys((NEVER, states.newest_state(number))):
+        view = states.state_view(name)
+        for way in ways or [CheapestPath(0.0, None, NEVER, view)]:
+            unchanged = step.unchanged_entries(view, way.view if ways else None)
+            cost = way.cost + step.price_request(view, unchanged, after_break, by_rule).cost
+            if name not in paths or cost < paths[name].cost:
+                paths[name] = CheapestPath(cost, way if ways else None, NEVER if name == NEVER else number, view)
+    return paths
+
+
+def _enter_newest(
+    step: ReplayStep,
+    states: SendStates,
+    number: int,
+    ways: dict[int, CheapestPath],
+    differences: dict[int, int],
+    after_break: AfterBreak,
+    by_rule: bool,
+) -> CheapestPath | None:
     """Find the cheapest path to the newest state at this request, from any other state."""
-    newest = states.newest(number)
-    found: CheapestWay | None = None
+    newest = states.newest_state(number)
+    cheapest: CheapestPath | None = None
     for name, way in ways.items():
         if name != newest:
-            kept = min(step.shared, parted[name])
-            cost = way.cost + step.charge(states.view(newest), kept, after_break, by_rule).cost
-            if found is None or cost < found.cost:
-                found = CheapestWay(cost, way, number, states.view(newest))
-    return found
+            unchanged = min(step.shared, differences[name])
+            cost = way.cost + step.price_request(states.state_view(newest), unchanged, after_break, by_rule).cost
+            if cheapest is None or cost < cheapest.cost:
+                cheapest = CheapestPath(cost, way, number, states.state_view(newest))
+    return cheapest
 
 
-def _told(way: CheapestWay) -> BestMoments:
+def _trace_schedule(way: CheapestPath) -> OptimalSchedule:
     points: list[int] = []
-    step: CheapestWay | None = way
+    step: CheapestPath | None = way
     while step is not None:
         if step.point != NEVER:
             points.append(step.point)
         step = step.last
-    return BestMoments(way.cost, tuple(reversed(points)))
+    return OptimalSchedule(way.cost, tuple(reversed(points)))
 
 
-def chosen(phases: Sequence[Phase], points: Sequence[int]) -> list[SentView]:
+def views_for(phases: Sequence[EvictionWindow], points: Sequence[int]) -> list[SentView]:
     """List the view of every request if all eligible texts are evicted at these requests."""
-    found: list[SentView] = []
+    views: list[SentView] = []
     for phase in phases:
-        states = States(phase)
+        states = SendStates(phase)
         name = NEVER
         for number in range(phase.first, phase.last):
-            name = states.newest(number) if number in points else name
-            found.append(states.view(name))
-    return found
+            name = states.newest_state(number) if number in points else name
+            views.append(states.state_view(name))
+    return views

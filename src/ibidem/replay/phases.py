@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..billing.budget import Moment
+from ..billing.budget import RequestContext
 from ..plan import Edit
-from ..strategies.revision.entry import Entry
+from ..strategies.revision.entry import InventoryEntry
 from ..strategies.revision.inventory import Inventory
-from ..strategies.strategy import Progress
+from ..strategies.strategy import StrategyRun
 from .views import SentView
 
 
-class Stage(NamedTuple):
+class TextChange(NamedTuple):
     """A change of a text already sent."""
 
     first: int
@@ -28,19 +28,19 @@ class Stage(NamedTuple):
 class TextStages:
     """A text of a window, with its changes."""
 
-    entry: Entry
+    entry: InventoryEntry
     arrival: Edit | None
     """The edit with which it was first sent."""
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[TextChange] = field(default_factory=list)
 
-    def at(self, point: int) -> Edit | None:
+    def edit_at(self, point: int) -> Edit | None:
         """Find the edit of the text if all eligible texts were evicted at this request."""
-        found = [stage.edit for stage in self.stages if stage.first <= point]
-        return found[-1] if found else self.arrival
+        edits = [stage.edit for stage in self.stages if stage.first <= point]
+        return edits[-1] if edits else self.arrival
 
 
 @dataclass(slots=True)
-class Phase:
+class EvictionWindow:
     """The requests of a segment and the texts in them, for which `offline_optimum` chooses eviction times."""
 
     first: int
@@ -53,7 +53,7 @@ class Phase:
     """Request → view of the window after all texts that were eligible then are evicted, without later evictions."""
 
 
-class FoldWatch:
+class StateWatcher:
     """Watcher of a strategy state. After every request, it records which texts changed, and since when each could.
 
     A text is eligible from the first request after which the state lists it. If an eviction left it out, it is eligible
@@ -61,7 +61,7 @@ class FoldWatch:
     has only requests that could have been sent (invariant 5).
     """
 
-    def __init__(self, progress: Progress, inventory: Inventory) -> None:
+    def __init__(self, progress: StrategyRun, inventory: Inventory) -> None:
         self.staged_texts: list[TextStages] = []
         self.points: list[int] = []
         self._progress = progress
@@ -70,37 +70,37 @@ class FoldWatch:
         self._referrers: dict[Any, list[TextStages]] = {}
         self._made = 0
 
-    def look(self, number: int) -> None:
+    def record_request(self, number: int) -> None:
         """Record the state after the request of this number."""
         inventory = self._inventory
-        for entry in inventory.all[len(self.staged_texts) :]:
-            staged = TextStages(entry, None if entry.gone else entry.edit)
-            self.staged_texts.append(staged)
+        for entry in inventory.entries[len(self.staged_texts) :]:
+            staged_text = TextStages(entry, None if entry.is_evicted else entry.edit)
+            self.staged_texts.append(staged_text)
             for pin in entry.pins:
-                self._referrers.setdefault(pin.marker.source, []).append(staged)
-            if entry.gone and entry.edit is not None:
-                staged.stages.append(Stage(number, number, entry.edit))
-        passed = len(self._progress.points) > self._made
-        if passed:
+                self._referrers.setdefault(pin.marker.source, []).append(staged_text)
+            if entry.is_evicted and entry.edit is not None:
+                staged_text.stages.append(TextChange(number, number, entry.edit))
+        has_revised = len(self._progress.points) > self._made
+        if has_revised:
             self._made = len(self._progress.points)
             self.points.append(number)
-            self._changed(number)
+            self._record_changes(number)
         self._since = {  # without texts that are not eligible any more, because their file was named again
-            key: number + 1 if passed else self._since.get(key, number) for key in inventory.waiting.texts
+            key: number + 1 if has_revised else self._since.get(key, number) for key in inventory.queue.texts
         }
 
-    def _changed(self, number: int) -> None:
-        for staged in reversed(self.staged_texts):  # referring texts come after their targets
-            edit = staged.entry.edit
-            if edit is None or edit is (staged.stages[-1].edit if staged.stages else staged.arrival):
+    def _record_changes(self, number: int) -> None:
+        for staged_text in reversed(self.staged_texts):  # referring texts come after their targets
+            edit = staged_text.entry.edit
+            if edit is None or edit is (staged_text.stages[-1].edit if staged_text.stages else staged_text.arrival):
                 continue
-            first = self._since.get(id(staged.entry), number)
-            for source in staged.entry.sources:
-                for other in self._referrers.get(source, ()):
-                    first = max([first, *(stage.first for stage in other.stages)])
-            staged.stages.append(Stage(first, number, edit))
+            first = self._since.get(id(staged_text.entry), number)
+            for source in staged_text.entry.sources:
+                for referrer in self._referrers.get(source, ()):
+                    first = max([first, *(stage.first for stage in referrer.stages)])
+            staged_text.stages.append(TextChange(first, number, edit))
 
-    def end(self, number: int) -> None:
+    def finish_window(self, number: int) -> None:
         """Finish the window: texts that are still eligible get the edits of an eviction with a cold cache."""
-        self._progress.fold.request(Moment(idle=float("inf")))
-        self._changed(number)
+        self._progress.fold.request(RequestContext(idle=float("inf")))
+        self._record_changes(number)

@@ -4,64 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..billing.calibration import Count, Weights, weigh, weigh_thinking
+from ..billing.calibration import Count, TokenWeights, weigh_message, weigh_thinking
 from ..model import Kind, Message, Thinking
-from ..plan import Edit, Targets, target
+from ..plan import Edit, EditTargets, find_target
 from .views import MessageChange
 
 
 class EditSizes:
     """Sizes of a segment's edits. Each is computed once, because edits stay from one request to the next."""
 
-    def __init__(self, weights: Weights, count: Count, thought: Callable[[Message], float] | None = None) -> None:
+    def __init__(
+        self, weights: TokenWeights, count: Count, thinking_tokens: Callable[[Message], float] | None = None
+    ) -> None:
         """`thought` estimates the thinking tokens of a message; without it, text and signature give the size."""
         self._weights, self._count = weights, count
-        self._thought = thought or (lambda message: weigh(message, weights, count).thinking)
+        self._thought = thinking_tokens or (lambda message: weigh_message(message, weights, count).thinking)
         self._known: dict[int, tuple[Edit, float]] = {}
         """Identity of an edit → the edit and its removed tokens."""
-        self._near: Targets | None = None
+        self._near: EditTargets | None = None
 
-    def forget(self) -> None:
+    def start_segment(self) -> None:
         """Drop the sizes at the start of another segment."""
         self._known, self._near = {}, None
 
-    def changes(
+    def message_changes(
         self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
     ) -> tuple[list[MessageChange], dict[int, float]]:
         """List the changed messages, and the tokens that each edit removes (by identity of the edit)."""
         tokens: dict[int, float] = {}
         changes = []
-        for message, some in edits.items():
-            for edit in some:
-                known = self._known.get(id(edit))
-                if known is None:
-                    removed = self._removed(edit, history[message] if 0 <= message < len(history) else None)
-                    known = self._known[id(edit)] = (edit, removed)
-                tokens[id(edit)] = known[1]
-            key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
-            changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
+        for message, message_edits in edits.items():
+            for edit in message_edits:
+                cached_size = self._known.get(id(edit))
+                if cached_size is None:
+                    size = self._removed_tokens(edit, history[message] if 0 <= message < len(history) else None)
+                    cached_size = self._known[id(edit)] = (edit, size)
+                tokens[id(edit)] = cached_size[1]
+            key = hash(tuple((edit.op, edit.path, edit.added) for edit in message_edits))
+            changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in message_edits)))
         return changes, tokens
 
-    def _removed(self, edit: Edit, message: Message | None) -> float:
+    def _removed_tokens(self, edit: Edit, message: Message | None) -> float:
         """Compute the weighted tokens that an edit removes. Removed thinking includes its signature, not only its
         text."""
-        kind = self._kind(message, edit) if message else "messages"
+        kind = self._edit_kind(message, edit) if message else "messages"
         going = _thinking_in(message, edit) if message else []
-        told = {part.text for part in going}
-        removed = sum(self._count(text) for text in edit.removed if text not in told)
-        added = self._count(edit.added) if edit.added else 0
-        return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
+        thinking_texts = {part.text for part in going}
+        removed_tokens = sum(self._count(text) for text in edit.removed if text not in thinking_texts)
+        added_tokens = self._count(edit.added) if edit.added else 0
+        return self._weights.for_kind(kind) * (removed_tokens - added_tokens) + (
+            self._removed_thinking(message, going) if message else 0.0
+        )
 
-    def _kind(self, message: Message, edit: Edit) -> Kind:
+    def _edit_kind(self, message: Message, edit: Edit) -> Kind:
         """Determine the kind of text that an edit changes, because weights differ by kind."""
         if not edit.path:
             return "messages"
         if self._near is None or self._near.message is not message:
-            self._near = Targets(message)
-        found = self._near.of(edit)
-        return found.kind if found else "messages"
+            self._near = EditTargets(message)
+        text_target = self._near.find_target(edit)
+        return text_target.kind if text_target else "messages"
 
-    def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
+    def _removed_thinking(self, message: Message, going: Sequence[Thinking]) -> float:
         if not going:
             return 0.0
         every = [part for part in message.parts if isinstance(part, Thinking)]
@@ -76,7 +80,7 @@ def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
     return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
 
 
-def kind_of(message: Message, edit: Edit) -> Kind:
+def edit_kind(message: Message, edit: Edit) -> Kind:
     """Determine the kind of text that an edit changes, because weights differ by kind."""
-    found = target(message, edit) if edit.path else None
-    return found.kind if found else "messages"
+    text_target = find_target(message, edit) if edit.path else None
+    return text_target.kind if text_target else "messages"

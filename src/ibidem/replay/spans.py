@@ -9,7 +9,7 @@ from ..model import Message, Text, ToolCall, ToolResult
 from ..plan import Edit
 from .groundwork import CallTarget
 
-NOT_KEPT = Edit(strategy="", op="set", message=-1)
+NO_EDIT = Edit(strategy="", op="set", message=-1)
 """Placeholder for an edit, if texts are not stored: all edits with their texts are about as large as a log."""
 
 
@@ -30,7 +30,7 @@ class EditSpan(NamedTuple):
     """The edit with its texts and reason, or `NO_EDIT` if texts are not stored."""
 
 
-class SpanBegun(NamedTuple):
+class OpenEdit(NamedTuple):
     """An edit whose last request is not known yet."""
 
     first: int
@@ -38,7 +38,7 @@ class SpanBegun(NamedTuple):
     tokens: float
 
 
-class _Known:
+class _MessageCache:
     """Removed texts and counted edits of some messages. Messages are keyed by identity."""
 
     def __init__(self) -> None:
@@ -56,50 +56,50 @@ class EditSpans:
         """`texts`: store edits with their texts."""
         self.all: list[EditSpan] = []
         self._texts = texts
-        self._shared = self._here = _Known()
+        self._shared = self._here = _MessageCache()
 
-    def owns(self, messages: Iterable[Message], apart: bool = False) -> None:
+    def start_segment(self, messages: Iterable[Message], apart: bool = False) -> None:
         """Start a segment with its own messages. `apart`: no other segment shares them."""
-        self._here = _Known() if apart else self._shared
+        self._here = _MessageCache() if apart else self._shared
         self._here.own.update(map(id, messages))
 
-    def add(self, span: SpanBegun, last: int, asked: Mapping[str, CallTarget], history: Sequence[Message]) -> None:
+    def add(self, span: OpenEdit, last: int, targets: Mapping[str, CallTarget], history: Sequence[Message]) -> None:
         """Add an edit that ends before request `last`."""
         first, edit, tokens = span
         message = history[edit.message] if 0 <= edit.message < len(history) else None
-        what = _asked(message, edit, asked) if message else CallTarget()
-        taken, hits = self._once_counted(edit, message, tokens)
+        what = _call_target(message, edit, targets) if message else CallTarget()
+        new_tokens, hits = self._count_once(edit, message, tokens)
         self.all.append(
-            EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit if self._texts else NOT_KEPT)
+            EditSpan(edit.strategy, what, tokens, new_tokens, hits, first, last, edit if self._texts else NO_EDIT)
         )
 
-    def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
+    def _count_once(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
         """Compute the tokens that an edit removes and no earlier edit did, and its new hits."""
         if message is not None and id(message) not in self._here.own:
             return 0.0, 0
-        taken_out, counted = self._here.taken_out, self._here.counted
+        taken_out, counted_edits = self._here.taken_out, self._here.counted
         owner = id(message)
         if message is None:
-            taken_out, counted, owner = self._shared.taken_out, self._shared.counted, edit.message
+            taken_out, counted_edits, owner = self._shared.taken_out, self._shared.counted, edit.message
         place = (owner, edit.path, hash(edit.added) if edit.op in ("before", "after") else 0)
         before = taken_out.get(place)
         taken_out[place] = tokens if before is None else max(before, tokens)
-        known = (owner, hash(identity(edit)))
-        hits = 0 if known in counted else edit.hits
-        counted.add(known)
+        edit_key = (owner, hash(edit_identity(edit)))
+        hits = 0 if edit_key in counted_edits else edit.hits
+        counted_edits.add(edit_key)
         return tokens if before is None else max(0.0, tokens - before), hits
 
 
-def identity(edit: Edit) -> tuple[Any, ...]:
+def edit_identity(edit: Edit) -> tuple[Any, ...]:
     """Make a key that is equal for equal edits of several requests."""
     return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
 
 
-def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:
+def _call_target(message: Message, edit: Edit, targets: Mapping[str, CallTarget]) -> CallTarget:
     """Find the tool and file of an edited result or call; empty for other texts."""
     for part in message.parts:
         if isinstance(part, ToolResult) and any(isinstance(s, Text) and s.path == edit.path for s in part.segments):
-            return asked.get(part.call_id, CallTarget(part.name))
+            return targets.get(part.call_id, CallTarget(part.name))
         if isinstance(part, ToolCall) and edit.path in (part.path, part.input_path):
-            return asked.get(part.id, CallTarget(part.name))
+            return targets.get(part.id, CallTarget(part.name))
     return CallTarget()

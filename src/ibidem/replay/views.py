@@ -34,33 +34,33 @@ class SentView:
         self._removed = [0.0, *accumulate(change.removed for change in changes)]
         self._count = len(changes)
 
-    def extended(self, changes: Sequence[MessageChange]) -> SentView:
+    def add_changes(self, changes: Sequence[MessageChange]) -> SentView:
         """Add changes of later messages, in a new view."""
         if not changes:
             return self
-        found = SentView()
-        found._places, found._keys, found._removed = self._places, self._keys, self._removed
+        view = SentView()
+        view._places, view._keys, view._removed = self._places, self._keys, self._removed
         if len(self._places) != self._count:  # another view has extended these lists
             end = self._count
-            found._places, found._keys = self._places[:end], self._keys[:end]
-            found._removed = self._removed[: end + 1]
+            view._places, view._keys = self._places[:end], self._keys[:end]
+            view._removed = self._removed[: end + 1]
         for change in changes:
-            found._places.append(change.message)
-            found._keys.append(change.key)
-            found._removed.append(found._removed[-1] + change.removed)
-        found._count = self._count + len(changes)
-        return found
+            view._places.append(change.message)
+            view._keys.append(change.key)
+            view._removed.append(view._removed[-1] + change.removed)
+        view._count = self._count + len(changes)
+        return view
 
     @property
-    def last(self) -> int:
+    def last_message(self) -> int:
         """Index of the last changed message; -1 if there is none."""
         return self._places[self._count - 1] if self._count else -1
 
-    def before(self, message: int) -> float:
+    def removed_before(self, message: int) -> float:
         """Add up the tokens removed from the messages before this one."""
         return self._removed[bisect_left(self._places, message, 0, self._count)]
 
-    def parts_from(self, other: SentView, shared: int) -> int:
+    def first_difference(self, other: SentView, shared: int) -> int:
         """Find the first message that two views send differently, among the first `shared` messages."""
         common = min(self._count, other._count)
         place = common

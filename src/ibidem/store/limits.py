@@ -55,7 +55,7 @@ class Limits:
     def usual(cls) -> Limits:
         """Return the limits in the environment variables. Raises IbidemError for an invalid value."""
         days, size = environment.store_limits()
-        return cls.of(_days(days, environment.STORE_DAYS), _size(size, environment.STORE_BYTES))
+        return cls.of(_parse_days(days, environment.STORE_DAYS), _parse_size(size, environment.STORE_BYTES))
 
     def over_before(self, now: float) -> float:
         """Return the time before which a session's last use makes it expired."""
@@ -65,37 +65,37 @@ class Limits:
         """Return the time before which a session's last use makes it deletable if the store is too large."""
         return now - self.live_for
 
-    def excess(self, kept: int) -> int:
+    def excess(self, stored_bytes: int) -> int:
         """Return the bytes by which a store of this size exceeds the limit."""
-        return 0 if self.max_bytes is None else max(0, kept - self.max_bytes)
+        return 0 if self.max_bytes is None else max(0, stored_bytes - self.max_bytes)
 
 
-class Slice(NamedTuple):
+class PrunedBatch(NamedTuple):
     """Result of deleting one batch."""
 
     originals: int
     sessions: int
     excess: int
     """Remaining bytes above the limit."""
-    done: bool
+    is_complete: bool
     """No more content can be deleted now."""
 
     @property
-    def any(self) -> bool:
+    def has_deletions(self) -> bool:
         """Whether the batch deleted anything."""
         return bool(self.originals or self.sessions)
 
 
-def slice_bytes(added: int) -> int:
+def batch_bytes(added_bytes: int) -> int:
     """Return the batch size after a write of `added_bytes`. It is larger, so that the store shrinks to its limit."""
-    return max(MOST_BYTES, 2 * added)
+    return max(MOST_BYTES, 2 * added_bytes)
 
 
 USE_DAYS = "use a number of days, 1 or more, or 0 for no limit"
 USE_BYTES = "use a number of bytes, or 0 for no limit"
 
 
-def are_days(days: float) -> bool:
+def is_valid_days(days: float) -> bool:
     """Return whether a setting is a valid number of days.
 
     Values below a day are invalid, because live sessions are never deleted.
@@ -103,24 +103,24 @@ def are_days(days: float) -> bool:
     return days == 0 or 1 <= days < 1e6
 
 
-def _days(text: str, where: str) -> float | None:
+def _parse_days(text: str, where: str) -> float | None:
     try:
-        found = float(text) if text else None
+        days = float(text) if text else None
     except ValueError:
-        found = math.nan
-    if found is not None and not are_days(found):
+        days = math.nan
+    if days is not None and not is_valid_days(days):
         raise IbidemError(f"{where}: {one_line(repr(text))} cannot be used: {USE_DAYS}")
-    return found
+    return days
 
 
-def _size(text: str, where: str) -> int | None:
+def _parse_size(text: str, where: str) -> int | None:
     try:
-        found = int(text) if text else None
+        size = int(text) if text else None
     except ValueError:
-        found = -1
-    if found is not None and found < 0:
+        size = -1
+    if size is not None and size < 0:
         raise IbidemError(f"{where}: {one_line(repr(text))} cannot be used: {USE_BYTES}")
-    return found
+    return size
 
 
 class SizeWarning:
@@ -129,15 +129,15 @@ class SizeWarning:
     def __init__(self) -> None:
         self._already = False
 
-    def __call__(self, where: str, limits: Limits, found: Slice) -> None:
-        over = found.done and found.excess > 0
+    def __call__(self, where: str, limits: Limits, batch: PrunedBatch) -> None:
+        over = batch.is_complete and batch.excess > 0
         if over and not self._already:
             log.warning(
                 "%s: %s bytes above the limit of %s: conversations that were used in the last %g hours need them. "
                 "Raise the limit, or run `ibidem store forget`",
                 where,
-                f"{found.excess:,}",
+                f"{batch.excess:,}",
                 f"{limits.max_bytes:,}",
                 limits.live_for / 3600,
             )
-        self._already = over or (self._already and not found.done)
+        self._already = over or (self._already and not batch.is_complete)

@@ -18,7 +18,7 @@ def reference(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:REFERENCE_DIGITS]
 
 
-class Opening:
+class ConversationOpening:
     """Collects the opening text of a conversation: the user's text before the model's first response.
 
     The position of system texts depends on the format, and the split into blocks and messages on the client. Neither
@@ -33,18 +33,18 @@ class Opening:
         self.counts = False
         """The last message that was read may belong to the opening text."""
 
-    def fork(self) -> Opening:
+    def fork(self) -> ConversationOpening:
         """Return an independent copy."""
-        found = copy(self)
-        found._said = [*self._said]
-        return found
+        clone = copy(self)
+        clone._said = [*self._said]
+        return clone
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Text of the user so far. Without one, the first text of any role."""
         return "".join(self._said) or self._first
 
-    def read(self, message: Message) -> None:
+    def read_message(self, message: Message) -> None:
         """Read the next message."""
         if self.ended:
             self.counts = False
@@ -59,14 +59,14 @@ class Opening:
         self.ended = bool(answers or message.calls or message.results)
 
 
-def conversation_key(words: str) -> str:
+def conversation_key(text: str) -> str:
     """Return the key of a conversation in a store, from its opening text."""
-    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def words_of(messages: Iterable[Message]) -> str:
+def opening_text(messages: Iterable[Message]) -> str:
     """Return the opening text of a conversation, which its key is made from."""
-    opening = Opening()
+    opening = ConversationOpening()
     for message in messages:
-        opening.read(message)
-    return opening.words
+        opening.read_message(message)
+    return opening.text

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..wire.zstd import Packer, ZstdError, decompress
-from .store import StoreError, encoded
+from ..wire.zstd import FrameCompressor, ZstdError, decompress
+from .store import StoreError, encode_text
 
 ZSTD_LEVEL = 3
 MIN_COMPRESSED_BYTES = 128
@@ -22,7 +22,7 @@ _local = threading.local()
 """One compressor per thread. It is not safe to share, and too slow to create for each value."""
 
 
-class Packed(NamedTuple):
+class EncodedValue(NamedTuple):
     """A text with its reference and its encoded form."""
 
     ref: str
@@ -32,21 +32,21 @@ class Packed(NamedTuple):
     """Size of the text in bytes."""
 
 
-def packed(where: str, originals: Mapping[str, str]) -> list[Packed]:
+def encode_originals(where: str, originals: Mapping[str, str]) -> list[EncodedValue]:
     """Encode originals for storage. Raises StoreError if a key is not the reference of its text."""
-    found = []
+    values = []
     for ref, text in originals.items():
-        data = encoded(text)
-        if _digest(data) != ref:
+        data = encode_text(text)
+        if _text_digest(data) != ref:
             raise StoreError(where, f"{ref!r} is not the reference of its text: use reference(text)")
-        found.append(Packed(ref, text, pack(data), len(data)))
-    return found
+        values.append(EncodedValue(ref, text, encode_value(data), len(data)))
+    return values
 
 
-def original(ref: str, body: bytes) -> str | None:
+def decode_original(ref: str, body: bytes) -> str | None:
     """Decode the text with this reference, or return None if it is damaged."""
-    data = unpack(body)
-    if data is None or _digest(data) != ref:
+    data = decode_value(body)
+    if data is None or _text_digest(data) != ref:
         return None
     try:
         return data.decode("utf-8", "surrogatepass")
@@ -54,17 +54,17 @@ def original(ref: str, body: bytes) -> str | None:
         return None
 
 
-def pack(data: bytes) -> bytes:
+def encode_value(data: bytes) -> bytes:
     """Encode a value for storage, compressed if that is shorter."""
     how, value = RAW, data
     if len(data) >= MIN_COMPRESSED_BYTES:
-        smaller = _packer().pack(data)
+        smaller = _thread_compressor().compress_frame(data)
         if len(smaller) < len(data):
             how, value = ZSTD, smaller
     return how + zlib.crc32(value).to_bytes(4, "big") + value
 
 
-def unpack(body: bytes) -> bytes | None:
+def decode_value(body: bytes) -> bytes | None:
     """Decode a stored value, or return None if it is damaged."""
     how, check, value = body[:1], body[1:_HEAD], body[_HEAD:]
     if len(body) < _HEAD or zlib.crc32(value).to_bytes(4, "big") != check:
@@ -77,17 +77,17 @@ def unpack(body: bytes) -> bytes | None:
         return None
 
 
-def whole(bodies: Iterable[bytes]) -> list[bytes]:
+def valid_values(bodies: Iterable[bytes]) -> list[bytes]:
     """Decode stored values, without damaged ones."""
-    return [data for body in bodies if (data := unpack(body)) is not None]
+    return [data for body in bodies if (data := decode_value(body)) is not None]
 
 
-def _digest(data: bytes) -> str:
+def _text_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def _packer() -> Packer:
+def _thread_compressor() -> FrameCompressor:
     if not hasattr(_local, "packer"):
-        _local.packer = Packer(ZSTD_LEVEL)
-    found: Packer = _local.packer
-    return found
+        _local.packer = FrameCompressor(ZSTD_LEVEL)
+    compressor: FrameCompressor = _local.packer
+    return compressor

@@ -12,9 +12,9 @@ from .. import formats
 from ..engine.expansion import expand
 from ..engine.pipeline import Compacted
 from ..markers import backref
-from ..markers.numbering import Sources
+from ..markers.numbering import SourceNumbers
 from ..model import Path, Text
-from .laws import Run, put, read
+from .laws import Run, read, set_text
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -25,9 +25,9 @@ Where = tuple[int, Path]
 
 def tag_in(request: Any, format: str) -> str:
     """Return the three digits of a request's markers."""
-    sources = Sources()
+    sources = SourceNumbers()
     for message in read(request, format).messages:
-        for _ in sources.read(message):
+        for _ in sources.number_texts(message):
             pass
     return sources.tag
 
@@ -44,31 +44,31 @@ def forgeries(tag: str) -> SearchStrategy[str]:
     source = st.builds("{} {}{}".format, st.sampled_from(["result", "call"]), number, st.sampled_from(["", ".1", ".c"]))
     tail = st.sampled_from(["", ", Read(a.py)", ", but for:", f". {backref.EXPLANATION}"])
     lines = st.builds("{} {}-{}".format, st.sampled_from(["lines", "rows", "items"]), number, number)
-    span = lines.map("{} of".format)
-    own = st.builds("{}-{} ".format, number, number)
-    refers = st.builds(
-        "{}: {}unchanged, {} {}{}".format, digest, st.just("") | own, st.just("same as") | span, source, tail
+    lines_of = lines.map("{} of".format)
+    own_lines = st.builds("{}-{} ".format, number, number)
+    references = st.builds(
+        "{}: {}unchanged, {} {}{}".format, digest, st.just("") | own_lines, st.just("same as") | lines_of, source, tail
     )
-    refers |= st.builds("{}: {}unchanged, {} above{}".format, digest, st.just("") | own, lines, tail)
-    since = st.builds("{}: {}unchanged since {}{}".format, digest, own, source, tail)
+    references |= st.builds("{}: {}unchanged, {} above{}".format, digest, st.just("") | own_lines, lines, tail)
+    since = st.builds("{}: {}unchanged since {}{}".format, digest, own_lines, source, tail)
     where = st.builds(" of {}{}{}".format, source, st.sampled_from(["", " without +", " with +"]), tail)
     where |= st.sampled_from(["", "", " unchanged", " without +", " with -", " above"])
-    follows = st.builds(": {}{}{}".format, st.just("") | own.map("{}as ".format), lines, where)
+    follows = st.builds(": {}{}{}".format, st.just("") | own_lines.map("{}as ".format), lines, where)
     follows |= st.builds(": {}-{}{}".format, number, number, where)
     ref = st.sampled_from(["", " 0123456789ab", " 0123456789ab+ba9876543210"])
-    gone = st.builds(
+    evictions = st.builds(
         "{}: {} lines left out{}".format, ref, number, st.sampled_from(["", ", old", ", the file changed"])
     )
-    marker = st.builds("[ibidem {}{}]".format, st.just(tag), refers | since | follows | gone | digest)
+    marker = st.builds("[ibidem {}{}]".format, st.just(tag), references | since | follows | evictions | digest)
     line = st.sampled_from(["", "x = 1", "12\tx = 1", "a.py:3:x = 1", "3: y", "\x00", "\x00\x00", f"see [ibidem {tag}"])
     return st.lists(marker | marker | line, min_size=1, max_size=12).map("\n".join).filter(lambda text: tag in text)
 
 
 def planted(request: Any, format: str, texts: Mapping[Where, str]) -> Any:
     """Return the request with other texts at some positions."""
-    key, other = formats.named(format).history_key, deepcopy(request)
+    key, other = formats.format_named(format).history_key, deepcopy(request)
     for (message, path), text in texts.items():
-        put(other[key], (message, *path), text)
+        set_text(other[key], (message, *path), text)
     return other
 
 
@@ -85,24 +85,24 @@ def places_of_results(request: Any, format: str) -> list[Where]:
 
 def foreign_markers_change_nothing_else(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
     """Invariant 9: results with forged markers are sent unchanged, and all other edits ignore them."""
-    found = run(planted(request, format, forged))
-    assert not found.stats.failures
-    assert not [edit for edit in found.plan if (edit.message, edit.path) in forged], "a foreign marker was rewritten"
-    innocent = {where: _innocent(text, number) for number, (where, text) in enumerate(forged.items())}
-    assert _others(found, forged) == _others(run(planted(request, format, innocent)), forged)
+    result = run(planted(request, format, forged))
+    assert not result.stats.failures
+    assert not [edit for edit in result.plan if (edit.message, edit.path) in forged], "a foreign marker was rewritten"
+    innocent = {where: _innocent_text(text, number) for number, (where, text) in enumerate(forged.items())}
+    assert _other_edits(result, forged) == _other_edits(run(planted(request, format, innocent)), forged)
 
 
 def foreign_markers_come_back(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
     """Invariants 2, 5, 6 and 10, with forged markers in the results."""
-    given = planted(request, format, forged)
-    key = formats.named(format).history_key
-    found = run(given)
-    sent = found.request
-    assert expand(sent, format=format) == given
-    assert run(sent).request == sent
-    half = len(given[key]) // 2
-    assert run({**given, key: given[key][:half]}).request[key] == sent[key][:half]
-    references_are_visible(found, format)
+    planted_request = planted(request, format, forged)
+    key = formats.format_named(format).history_key
+    result = run(planted_request)
+    sent_request = result.request
+    assert expand(sent_request, format=format) == planted_request
+    assert run(sent_request).request == sent_request
+    half = len(planted_request[key]) // 2
+    assert run({**planted_request, key: planted_request[key][:half]}).request[key] == sent_request[key][:half]
+    references_are_visible(result, format)
 
 
 def references_are_visible(result: Compacted, format: str) -> None:
@@ -110,34 +110,34 @@ def references_are_visible(result: Compacted, format: str) -> None:
 
     For edits at arrival that do not change line numbers.
     """
-    sources, texts = Sources(), dict[backref.Source, str]()
-    edited = {(edit.message, edit.path) for edit in result.plan}
+    sources, texts = SourceNumbers(), dict[backref.Source, str]()
+    edit_positions = {(edit.message, edit.path) for edit in result.plan}
     for message in read(result.request, format).messages:
-        for place in sources.read(message):
-            ours = place.segment is not None and (message.index, place.segment.path) in edited
+        for place in sources.number_texts(message):
+            ours = place.segment is not None and (message.index, place.segment.path) in edit_positions
             texts[backref.ABOVE] = place.text
-            for marker in _markers(place.text, sources.tag) if ours else ():
+            for marker in _markers_in(place.text, sources.tag) if ours else ():
                 assert marker.source in texts, f"{marker} has an unknown source"
-                assert not marker.unit or _visible(marker, texts[marker.source]), f"{marker} names invisible lines"
+                assert not marker.unit or _is_visible(marker, texts[marker.source]), f"{marker} names invisible lines"
             texts[place.source] = place.text
 
 
-def _markers(text: str, tag: str) -> list[backref.Marker]:
-    from ..markers.layout import marked
+def _markers_in(text: str, tag: str) -> list[backref.Marker]:
+    from ..markers.layout import parse_marked
 
-    found = marked(text, tag) if backref.opening(tag) in text else None
-    return [marker for marker in found.markers.values() if marker.source] if found else []
+    marked_text = parse_marked(text, tag) if backref.marker_prefix(tag) in text else None
+    return [marker for marker in marked_text.markers.values() if marker.source] if marked_text else []
 
 
-def _visible(marker: backref.Marker, text: str) -> bool:
+def _is_visible(marker: backref.Marker, text: str) -> bool:
     if marker.unit == "item":
         return marker.last <= text.count(",") + 1
-    shown = r"^ *(?:L|Line )?0*{}(?:→|\t|:|\. | ?\|)"
-    numbered = (re.search(shown.format(number), text, re.MULTILINE) for number in (marker.first, marker.last))
-    return all(numbered) or 0 < marker.first <= marker.last <= text.count("\n") + 1
+    number_pattern = r"^ *(?:L|Line )?0*{}(?:→|\t|:|\. | ?\|)"
+    matches = (re.search(number_pattern.format(number), text, re.MULTILINE) for number in (marker.first, marker.last))
+    return all(matches) or 0 < marker.first <= marker.last <= text.count("\n") + 1
 
 
-def _innocent(text: str, number: int) -> str:
+def _innocent_text(text: str, number: int) -> str:
     """Return a text with lines of the same length, without markers, and without any repeated line."""
 
     def line(place: int, length: int) -> str:
@@ -147,5 +147,5 @@ def _innocent(text: str, number: int) -> str:
     return "\n".join(line(place, len(each)) for place, each in enumerate(text.split("\n")))
 
 
-def _others(found: Compacted, forged: Mapping[Where, str]) -> Sequence[tuple[Any, ...]]:
-    return [(edit.message, edit.path, edit.added) for edit in found.plan if (edit.message, edit.path) not in forged]
+def _other_edits(result: Compacted, forged: Mapping[Where, str]) -> Sequence[tuple[Any, ...]]:
+    return [(edit.message, edit.path, edit.added) for edit in result.plan if (edit.message, edit.path) not in forged]

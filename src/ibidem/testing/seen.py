@@ -70,7 +70,7 @@ class Seen:
         return b"".join(self.sent)
 
 
-def _zstd(data: bytes) -> bytes:
+def _decompress_zstd(data: bytes) -> bytes:
     from ..wire.zstd import ZstdError, decompress
 
     try:
@@ -83,7 +83,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
     "gzip": gzip.decompress,
     "deflate": zlib.decompress,
-    "zstd": _zstd,
+    "zstd": _decompress_zstd,
 }
 
 
@@ -91,32 +91,32 @@ class SeenLog:
     """Requests in the order of arrival. Can be read from any thread."""
 
     def __init__(self) -> None:
-        self._seen: list[Seen] = []
-        self._changed = threading.Condition()
+        self._requests: list[Seen] = []
+        self._condition = threading.Condition()
 
     def __call__(self) -> list[Seen]:
-        with self._changed:
-            return list(self._seen)
+        with self._condition:
+            return list(self._requests)
 
-    def add(self, seen: Seen) -> None:
-        with self._changed:
-            self._seen.append(seen)
-            self._changed.notify_all()
+    def add_request(self, seen: Seen) -> None:
+        with self._condition:
+            self._requests.append(seen)
+            self._condition.notify_all()
 
-    def change(self, seen: Seen, **values: Any) -> None:
-        with self._changed:
+    def update_request(self, seen: Seen, **values: Any) -> None:
+        with self._condition:
             for name, value in values.items():
                 setattr(seen, name, value)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def clear(self) -> None:
-        with self._changed:
-            self._seen.clear()
+        with self._condition:
+            self._requests.clear()
 
-    def wait(self, condition: Callable[[list[Seen]], bool], patience: float, what: str) -> list[Seen]:
+    def wait_until(self, condition: Callable[[list[Seen]], bool], patience: float, what: str) -> list[Seen]:
         deadline = time.monotonic() + patience
-        with self._changed:
-            while not condition(self._seen):
-                if not self._changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"{what} did not happen in {patience:g} s; seen: {self._seen!r:.2000}")
-            return list(self._seen)
+        with self._condition:
+            while not condition(self._requests):
+                if not self._condition.wait(deadline - time.monotonic()):
+                    raise TimeoutError(f"{what} did not happen in {patience:g} s; seen: {self._requests!r:.2000}")
+            return list(self._requests)

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from math import ceil, exp, floor, fsum, log, log1p, sqrt
 from typing import NamedTuple, TypeAlias
 
-from ..gains import TrialUnit
-from .estimates import COVERED, FEW
-from .quantiles import ever_quantile, t_quantile
+from ..gains import AssignedConversation
+from .estimates import COVERAGE, FEW
+from .quantiles import anytime_quantile, t_quantile
 
 LEAST_UNITS = 10
 """Minimum conversations per variant and share for a comparison. With fewer, the coverage of intervals is too small."""
@@ -66,30 +66,30 @@ RATIOS = (
 Variances: TypeAlias = tuple[tuple[float, int], ...]
 
 
-class ShareSides(NamedTuple):
+class ShareComparison(NamedTuple):
     """Conversations that started while this share of conversations was rewritten."""
 
     share: float
-    measured: tuple[TrialUnit, ...]
-    rewritten: tuple[TrialUnit, ...]
+    measured: tuple[AssignedConversation, ...]
+    rewritten: tuple[AssignedConversation, ...]
 
     @property
-    def conversations(self) -> int:
+    def conversation_count(self) -> int:
         """Number of conversations in both variants."""
         return len(self.measured) + len(self.rewritten)
 
     @property
-    def enough(self) -> bool:
+    def has_enough(self) -> bool:
         """Whether both variants have enough conversations for a comparison."""
         return min(len(self.measured), len(self.rewritten)) >= LEAST_UNITS
 
     @property
-    def pairs(self) -> float:
+    def effective_pairs(self) -> float:
         """Number of conversations per variant that has the same information if both numbers are equal."""
-        return 2 * len(self.measured) * len(self.rewritten) / self.conversations
+        return 2 * len(self.measured) * len(self.rewritten) / self.conversation_count
 
 
-class Spread(NamedTuple):
+class ErrorSpread(NamedTuple):
     """Error of a difference, in its own unit or as a logarithm."""
 
     error: float
@@ -98,21 +98,21 @@ class Spread(NamedTuple):
     pairs: float
 
     @property
-    def once(self) -> float:
+    def fixed_half_width(self) -> float:
         """Half-width of the interval for one check. Degrees of freedom are rounded down, which widens it."""
-        return t_quantile((1 + COVERED) / 2, floor(self.freedom)) * self.error
+        return t_quantile((1 + COVERAGE) / 2, floor(self.freedom)) * self.error
 
-    def ever(self, times: float = 1.0) -> float:
+    def anytime_half_width(self, times: float = 1.0) -> float:
         """Return the half-width of the interval for all checks.
 
         With `times`, it is the expected half-width at that multiple of the current number of conversations.
         """
-        reach = ever_quantile(COVERED, times * self.pairs, floor(times * self.freedom))
+        reach = anytime_quantile(COVERAGE, times * self.pairs, floor(times * self.freedom))
         return reach * self.error / sqrt(times)
 
 
 @dataclass(frozen=True, slots=True)
-class ArmDifference:
+class VariantDifference:
     """Difference between rewritten and measured conversations. A relative value of 0.1 means 10 % more."""
 
     ratio: Ratio
@@ -126,87 +126,90 @@ class ArmDifference:
     ever_low: float | None = None
     ever_high: float | None = None
     """Ends of the interval for all checks."""
-    spread: Spread | None = None
+    spread: ErrorSpread | None = None
     problem: str = ""
     """Reason for a missing interval."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArmComparison:
+class VariantComparison:
     """Result of the A/B comparison of conversations, for the profile of the newest one."""
 
-    shares: tuple[ShareSides, ...]
+    shares: tuple[ShareComparison, ...]
     """Conversations by share, those with the newest conversation first."""
-    left_out: int
+    paused_count: int
     """Number of conversations that were paused by the user."""
-    others: int
+    other_profile_count: int
     """Number of conversations with other profiles."""
-    differences: tuple[ArmDifference, ...]
+    differences: tuple[VariantDifference, ...]
     """Empty if there are too few conversations."""
     margin: float | None
     """Extra reads per 100 requests that use up the savings, or None without savings."""
 
     @property
-    def compared(self) -> tuple[ShareSides, ...]:
+    def compared_shares(self) -> tuple[ShareComparison, ...]:
         """Shares with enough conversations."""
-        return tuple(each for each in self.shares if each.enough)
+        return tuple(share for share in self.shares if share.has_enough)
 
     @property
-    def enough(self) -> bool:
+    def has_enough(self) -> bool:
         """Whether any share has enough conversations for a comparison."""
-        return bool(self.compared)
+        return bool(self.compared_shares)
 
     @property
-    def measured(self) -> tuple[TrialUnit, ...]:
+    def measured_units(self) -> tuple[AssignedConversation, ...]:
         """Compared conversations that were only measured, or all measured ones if no share has enough."""
-        return tuple(unit for each in self.compared or self.shares for unit in each.measured)
+        return tuple(unit for share in self.compared_shares or self.shares for unit in share.measured)
 
     @property
-    def rewritten(self) -> tuple[TrialUnit, ...]:
+    def rewritten_units(self) -> tuple[AssignedConversation, ...]:
         """Compared conversations that were rewritten, or all rewritten ones if no share has enough."""
-        return tuple(unit for each in self.compared or self.shares for unit in each.rewritten)
+        return tuple(unit for share in self.compared_shares or self.shares for unit in share.rewritten)
 
     @property
-    def rereads(self) -> ArmDifference | None:
+    def reread_difference(self) -> VariantDifference | None:
         """Difference in re-reads per 100 requests."""
-        return next((each for each in self.differences if each.ratio is REREADS), None)
+        return next((difference for difference in self.differences if difference.ratio is REREADS), None)
 
     @property
-    def dollars(self) -> ArmDifference | None:
+    def dollar_difference(self) -> VariantDifference | None:
         """Difference in dollars per user turn."""
-        return next((each for each in self.differences if each.ratio is DOLLARS), None)
+        return next((difference for difference in self.differences if difference.ratio is DOLLARS), None)
 
-    def more_dollars(self) -> int | None:
+    def missing_for_dollars(self) -> int | None:
         """Estimate how many more conversations are needed until the savings are significant in dollars per user turn.
 
         Return 0 if they are, and None if unknown. The savings are assumed to be as large as measured so far.
         """
-        found = self.dollars
-        if found is None or found.spread is None or found.ever_high is None or self.margin is None:
+        dollars = self.dollar_difference
+        if dollars is None or dollars.spread is None or dollars.ever_high is None or self.margin is None:
             return None
-        return 0 if found.ever_high < 0 else self._more(found.spread, log1p(self.margin / 100))
+        return 0 if dollars.ever_high < 0 else self._missing_conversations(dollars.spread, log1p(self.margin / 100))
 
-    def more(self, target: float) -> int | None:
+    def missing_for_rereads(self, target: float) -> int | None:
         """Estimate how many more conversations in total exclude `target` extra reads per 100 requests.
 
         Return 0 if they are excluded, and None if unknown or if more conversations would not help. A difference below
         zero counts as zero, because it may be chance.
         """
-        found = self.rereads
-        if found is None or found.spread is None or found.value is None or found.ever_high is None:
+        rereads = self.reread_difference
+        if rereads is None or rereads.spread is None or rereads.value is None or rereads.ever_high is None:
             return None
-        if found.ever_high < target:
+        if rereads.ever_high < target:
             return 0
-        gap = target - max(0.0, found.value)
-        return self._more(found.spread, gap) if gap > 0 else None
+        gap = target - max(0.0, rereads.value)
+        return self._missing_conversations(rereads.spread, gap) if gap > 0 else None
 
-    def _more(self, spread: Spread, half: float) -> int | None:
+    def _missing_conversations(self, spread: ErrorSpread, half: float) -> int | None:
         """Return the missing conversations until the interval's half-width is at most `half`, at the same shares."""
-        count, times = len(self.measured) + len(self.rewritten), _times(lambda times: spread.ever(times) <= half)
+        count, times = (
+            len(self.measured_units) + len(self.rewritten_units),
+            _least_multiple(lambda times: spread.anytime_half_width(times) <= half),
+        )
         return max(1, ceil(count * times) - count) if times is not None else None
 
 
-def _times(enough: Callable[[float], bool]) -> float | None:
+def _least_multiple(enough: Callable[[float], bool]) -> float | None:
     """Return the least factor of at least 1 that is enough, to a precision of 0.1 %, or None above `MOST_TIMES`."""
     low, high = 1.0, 1.0
     while not enough(high):
@@ -219,62 +222,72 @@ def _times(enough: Callable[[float], bool]) -> float | None:
     return high
 
 
-def compare(units: Sequence[TrialUnit]) -> ArmComparison:
+def compare_variants(units: Sequence[AssignedConversation]) -> VariantComparison:
     """Compare the variants of the profile of the newest conversation."""
     profile = max(units, key=lambda each: each.first).profile if units else ""
-    of_it = [each for each in units if each.profile == profile and each.requests]
-    stayed = [each for each in of_it if not each.off]
-    shares = by_share(stayed)
-    compared = [each for each in shares if each.enough]
-    return ArmComparison(
+    profile_units = [each for each in units if each.profile == profile and each.requests]
+    active_units = [each for each in profile_units if not each.off]
+    shares = group_by_share(active_units)
+    comparable_shares = [each for each in shares if each.has_enough]
+    return VariantComparison(
         shares,
-        len(of_it) - len(stayed),
+        len(profile_units) - len(active_units),
         sum(each.profile != profile for each in units),
-        tuple(difference(each, compared) for each in RATIOS) if compared else (),
-        margin(unit for each in compared or shares for unit in each.rewritten),
+        tuple(compare_ratio(each, comparable_shares) for each in RATIOS) if comparable_shares else (),
+        saving_margin(unit for each in comparable_shares or shares for unit in each.rewritten),
     )
 
 
-def by_share(units: Iterable[TrialUnit]) -> tuple[ShareSides, ...]:
+def group_by_share(units: Iterable[AssignedConversation]) -> tuple[ShareComparison, ...]:
     """Group conversations by share. Periods with the same share are one group, because their odds are equal."""
-    newest_first = sorted(units, key=lambda each: each.first, reverse=True)
+    newest_first = sorted(units, key=lambda unit: unit.first, reverse=True)
     return tuple(
-        ShareSides(share, *(tuple(each for each in of_it if each.arm == arm) for arm in ("measure", "rewrite")))
+        ShareComparison(
+            share, *(tuple(each for each in share_units if each.arm == arm) for arm in ("measure", "rewrite"))
+        )
         for share in dict.fromkeys(each.share for each in newest_first)
-        for of_it in [[each for each in newest_first if each.share == share]]
+        for share_units in [[each for each in newest_first if each.share == share]]
     )
 
 
-def margin(rewritten: Iterable[TrialUnit]) -> float | None:
+def saving_margin(units: Iterable[AssignedConversation]) -> float | None:
     """Return the extra reads per 100 requests that use up the savings. A read is priced like an average request."""
-    sums = [(each.paid, each.saved) for each in rewritten]
-    paid, saved = (fsum(column) for column in zip(*sums, strict=True)) if sums else (0.0, 0.0)
-    return 100 * saved / paid if paid > 0 and saved > 0 else None
+    sums = [(unit.paid, unit.saved) for unit in units]
+    total_cost, total_saving = (fsum(column) for column in zip(*sums, strict=True)) if sums else (0.0, 0.0)
+    return 100 * total_saving / total_cost if total_cost > 0 and total_saving > 0 else None
 
 
-def difference(ratio: Ratio, shares: Sequence[ShareSides]) -> ArmDifference:
+def compare_ratio(ratio: Ratio, shares: Sequence[ShareComparison]) -> VariantDifference:
     """Compare one ratio over all shares. A share without a denominator is skipped, unless all are without."""
-    every = [_part(ratio, each) for each in shares]
+    every = [_compare_share(ratio, each) for each in shares]
     parts = [part for part in every if not part.problem] or every
-    measured, rewritten = (_level(ratio, [(part.pairs, part.levels[place]) for part in parts]) for place in (0, 1))
-    spread, seen = _spread(parts), round(fsum(part.seen for part in parts))
+    measured_level, rewritten_level = (
+        _average_ratio(ratio, [(part.pairs, part.levels[place]) for part in parts]) for place in (0, 1)
+    )
+    spread, numerator_sum = _combine_errors(parts), round(fsum(part.numerator_sum for part in parts))
     problem = parts[0].problem
-    if not (problem or ratio.relative) and seen < FEW:
-        problem = f"only {seen} seen so far"
+    if not (problem or ratio.relative) and numerator_sum < FEW:
+        problem = f"only {numerator_sum} seen so far"
     if problem or not spread.error:
-        return ArmDifference(ratio, measured, rewritten, problem=problem or ALIKE)
-    centre = _mean((part.pairs, part.centre) for part in parts)
-    ends = [centre, centre - spread.once, centre + spread.once, centre - spread.ever(), centre + spread.ever()]
+        return VariantDifference(ratio, measured_level, rewritten_level, problem=problem or ALIKE)
+    centre = _weighted_mean((part.pairs, part.centre) for part in parts)
+    ends = [
+        centre,
+        centre - spread.fixed_half_width,
+        centre + spread.fixed_half_width,
+        centre - spread.anytime_half_width(),
+        centre + spread.anytime_half_width(),
+    ]
     value, low, high, ever_low, ever_high = [exp(end) - 1 for end in ends] if ratio.relative else ends
-    return ArmDifference(ratio, measured, rewritten, value, low, high, ever_low, ever_high, spread)
+    return VariantDifference(ratio, measured_level, rewritten_level, value, low, high, ever_low, ever_high, spread)
 
 
-class _Part(NamedTuple):
+class _ShareDifference(NamedTuple):
     """Comparison of one ratio within one share."""
 
     pairs: float
     levels: tuple[float | None, float | None]
-    seen: float
+    numerator_sum: float
     """Sum of the numerators of both variants."""
     centre: float = 0.0
     """Difference, or logarithm of the quotient."""
@@ -283,71 +296,75 @@ class _Part(NamedTuple):
     problem: str = ""
 
 
-def _part(ratio: Ratio, sides: ShareSides) -> _Part:
-    measured, rewritten = _Side(ratio, sides.measured), _Side(ratio, sides.rewritten)
-    before, after = measured.level, rewritten.level
-    found = _Part(sides.pairs, (before, after), measured.above + rewritten.above)
+def _compare_share(ratio: Ratio, sides: ShareComparison) -> _ShareDifference:
+    measured_ratio, rewritten_ratio = _VariantRatio(ratio, sides.measured), _VariantRatio(ratio, sides.rewritten)
+    before, after = measured_ratio.ratio_value, rewritten_ratio.ratio_value
+    share_difference = _ShareDifference(
+        sides.effective_pairs, (before, after), measured_ratio.above + rewritten_ratio.above
+    )
     if before is None or after is None:
-        return found._replace(problem=f"no {ratio.below.replace('_', ' ')} yet")
+        return share_difference._replace(problem=f"no {ratio.below.replace('_', ' ')} yet")
     if ratio.relative and not (before and after):
-        return found._replace(problem="one variant has a count of zero")
-    first, second = measured.variance, rewritten.variance
+        return share_difference._replace(problem="one variant has a count of zero")
+    first, second = measured_ratio.jackknife_variance, rewritten_ratio.jackknife_variance
     if first is None or second is None:
-        return found._replace(problem=ALIKE)
+        return share_difference._replace(problem=ALIKE)
     centre = log(after / before) if ratio.relative else after - before
-    return found._replace(centre=centre, variances=_variances(first, second, *map(len, sides[1:])))
+    return share_difference._replace(
+        centre=centre, variances=_difference_variances(first, second, *map(len, sides[1:]))
+    )
 
 
-def _variances(first: float, second: float, count: int, other: int) -> Variances:
+def _difference_variances(first: float, second: float, count: int, other: int) -> Variances:
     """Return the variance of each variant, or the pooled variance if that is larger.
 
     If something rare happened to be missing in one variant, its own variance would be too small.
     """
-    alone = ((first, count - 1), (second, other - 1))
+    separate = ((first, count - 1), (second, other - 1))
     freedom = count + other - 2
-    each = fsum(size * (size - 1) * variance for size, variance in ((count, first), (other, second))) / freedom
-    together = each / count + each / other
-    return ((together, freedom),) if together > first + second else alone
+    mean_variance = fsum(size * (size - 1) * variance for size, variance in ((count, first), (other, second))) / freedom
+    pooled_variance = mean_variance / count + mean_variance / other
+    return ((pooled_variance, freedom),) if pooled_variance > first + second else separate
 
 
-def _spread(parts: Sequence[_Part]) -> Spread:
+def _combine_errors(parts: Sequence[_ShareDifference]) -> ErrorSpread:
     """Combine the errors of all shares, with Satterthwaite's degrees of freedom. For one share these are Welch's."""
     whole = fsum(part.pairs for part in parts)
     terms = [((part.pairs / whole) ** 2 * each, freedom) for part in parts for each, freedom in part.variances]
     variance = fsum(each for each, _ in terms)
     doubt = fsum(each**2 / freedom for each, freedom in terms)
-    return Spread(sqrt(variance), variance**2 / doubt if doubt else 1.0, whole)
+    return ErrorSpread(sqrt(variance), variance**2 / doubt if doubt else 1.0, whole)
 
 
-def _level(ratio: Ratio, levels: Iterable[tuple[float, float | None]]) -> float | None:
+def _average_ratio(ratio: Ratio, levels: Iterable[tuple[float, float | None]]) -> float | None:
     """Average the ratio of one variant like the differences, so that both agree."""
-    known = [(weight, level) for weight, level in levels if level is not None]
-    if not known:
+    known_levels = [(weight, level) for weight, level in levels if level is not None]
+    if not known_levels:
         return None
-    if ratio.relative and all(level for _, level in known):
-        return exp(_mean((weight, log(level)) for weight, level in known))
-    return _mean(known)
+    if ratio.relative and all(level for _, level in known_levels):
+        return exp(_weighted_mean((weight, log(level)) for weight, level in known_levels))
+    return _weighted_mean(known_levels)
 
 
-def _mean(weighted: Iterable[tuple[float, float]]) -> float:
-    known = list(weighted)
-    return fsum(weight * value for weight, value in known) / fsum(weight for weight, _ in known)
+def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float:
+    pair_list = list(pairs)
+    return fsum(weight * value for weight, value in pair_list) / fsum(weight for weight, _ in pair_list)
 
 
-class _Side:
+class _VariantRatio:
     """One ratio of one variant."""
 
-    def __init__(self, ratio: Ratio, units: Iterable[TrialUnit]) -> None:
+    def __init__(self, ratio: Ratio, units: Iterable[AssignedConversation]) -> None:
         self._ratio = ratio
-        self._pairs = [(float(getattr(each, ratio.above)), float(getattr(each, ratio.below))) for each in units]
+        self._pairs = [(float(getattr(unit, ratio.above)), float(getattr(unit, ratio.below))) for unit in units]
         self.above, self.below = (fsum(column) for column in zip(*self._pairs, strict=True))
 
     @property
-    def level(self) -> float | None:
+    def ratio_value(self) -> float | None:
         return self._ratio.times * self.above / self.below if self.below else None
 
     @property
-    def variance(self) -> float | None:
+    def jackknife_variance(self) -> float | None:
         """Jackknife variance of the ratio or its logarithm; None if one conversation has the whole sum."""
         without = []
         for above, below in self._pairs:
@@ -357,4 +374,4 @@ class _Side:
             level = self._ratio.times * rest_above / rest_below
             without.append(log(level) if self._ratio.relative else level)
         count, mean = len(without), fsum(without) / len(without)
-        return (count - 1) / count * fsum((each - mean) ** 2 for each in without)
+        return (count - 1) / count * fsum((level_without - mean) ** 2 for level_without in without)

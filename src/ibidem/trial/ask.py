@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from .. import __version__
 from ..environment import install_command
 from ..errors import IbidemError, one_line
-from ..recordings.log import decoded
+from ..recordings.log import decode_row
 from .providers import ModelReply, TrialProvider
-from .providers.provider import events_in
+from .providers.provider import parse_events
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,17 +45,17 @@ class CallOutcome:
     reply: ModelReply = NO_REPLY
     message: str = ""
     retry_after: float | None = None
-    reached: bool = True
+    has_connected: bool = True
     """The connection was made."""
 
 
-def key_for(provider: TrialProvider, variables: Mapping[str, str]) -> str:
+def find_api_key(provider: TrialProvider, variables: Mapping[str, str]) -> str:
     """Return the API key of the provider. Raises IbidemError without a key, or for a subscription token."""
     names = " or ".join(provider.key_variables)
-    key = next((found for name in provider.key_variables if (found := variables.get(name, "").strip())), "")
-    if provider.subscription(key) or (not key and any(variables.get(name) for name in provider.token_variables)):
-        told = "the provider's terms allow a subscription token only in its own client"
-        raise IbidemError(f"{told}: set {names} to an API key")
+    key = next((value for name in provider.key_variables if (value := variables.get(name, "").strip())), "")
+    if provider.is_subscription(key) or (not key and any(variables.get(name) for name in provider.token_variables)):
+        problem = "the provider's terms allow a subscription token only in its own client"
+        raise IbidemError(f"{problem}: set {names} to an API key")
     if not key:
         raise IbidemError(f"no API key: set {names}")
     if not key.isprintable() or not key.isascii():
@@ -63,10 +63,12 @@ def key_for(provider: TrialProvider, variables: Mapping[str, str]) -> str:
     return key
 
 
-def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: str | None) -> str:
+def find_base_url(provider: TrialProvider, variables: Mapping[str, str], upstream: str | None) -> str:
     """Return the base URL for requests. Raises IbidemError if it is not valid, or may be a local proxy."""
-    moved = next((found for name in provider.base_variables if (found := variables.get(name, "").strip())), "")
-    base = (upstream or moved or provider.base).rstrip("/")
+    configured_base = next(
+        (value for name in provider.base_variables if (value := variables.get(name, "").strip())), ""
+    )
+    base = (upstream or configured_base or provider.base_url).rstrip("/")
     try:
         parts = urlsplit(base)
         host = parts.hostname or ""
@@ -76,9 +78,9 @@ def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: st
     if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or not base.isprintable():
         raise IbidemError("not the address of a provider: use one like https://api.example.com")
     # A base URL on this machine may be our own proxy, which would rewrite the original requests, too.
-    if upstream is None and moved and host.startswith(LOOPBACK):
-        told = f"{provider.base_variables[0]} points to this machine: a proxy there may rewrite both variants"
-        raise IbidemError(f"{told}: unset it, or pass the provider's address with --upstream")
+    if upstream is None and configured_base and host.startswith(LOOPBACK):
+        problem = f"{provider.base_variables[0]} points to this machine: a proxy there may rewrite both variants"
+        raise IbidemError(f"{problem}: unset it, or pass the provider's address with --upstream")
     return base
 
 
@@ -92,9 +94,9 @@ class ProviderClient:
             raise IbidemError(f"ibidem trial needs aiohttp. Install it: {install_command('proxy')}") from None
         self._aiohttp = aiohttp
         self._provider = provider
-        self._url = base + provider.address(model)
+        self._url = base + provider.path_for(model)
         about = {"content-type": "application/json", "user-agent": f"ibidem/{__version__}"}
-        self._headers = {**provider.headers(key), **about}
+        self._headers = {**provider.auth_headers(key), **about}
         self._session: aiohttp.ClientSession | None = None
         self._proxy: URL | None = None
         self._proxy_auth: aiohttp.BasicAuth | None = None
@@ -118,7 +120,7 @@ class ProviderClient:
         assert self._session is not None
         await self._session.close()
 
-    async def ask(self, body: bytes, begun: asyncio.Event) -> CallOutcome:
+    async def send_request(self, body: bytes, first_byte: asyncio.Event) -> CallOutcome:
         """Send a request and return its outcome.
 
         `first_byte` is set at the first byte of the response. From then on the request is in the provider's cache.
@@ -135,38 +137,38 @@ class ProviderClient:
             ) as response:
                 if response.status != 200:
                     text = await response.content.read(MAX_ANSWER_BYTES >> 6)
-                    wait = _seconds(response.headers.get("retry-after"))
-                    return CallOutcome(response.status, message=_message(text), retry_after=wait)
+                    wait = _parse_retry_after(response.headers.get("retry-after"))
+                    return CallOutcome(response.status, message=_error_message(text), retry_after=wait)
                 pieces, size = [], 0
                 async for piece in response.content.iter_any():
-                    begun.set()
+                    first_byte.set()
                     pieces.append(piece)
                     size += len(piece)
                     if size > MAX_ANSWER_BYTES:
                         return CallOutcome(0, message="the response is too long")
-                return CallOutcome(200, self._provider.reply(events_in(b"".join(pieces))))
+                return CallOutcome(200, self._provider.parse_reply(parse_events(b"".join(pieces))))
         except (self._aiohttp.ClientConnectorError, self._aiohttp.InvalidURL) as error:
-            return CallOutcome(0, message=_words(error), reached=False)
+            return CallOutcome(0, message=_error_text(error), has_connected=False)
         except (self._aiohttp.ClientError, TimeoutError, OSError) as error:
-            return CallOutcome(0, message=_words(error))
+            return CallOutcome(0, message=_error_text(error))
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return one_line(str(error) or type(error).__name__)[:MAX_MESSAGE]
 
 
-def _seconds(text: str | None) -> float | None:
+def _parse_retry_after(text: str | None) -> float | None:
     """Return the seconds of a retry-after header, or None for other values, such as a date."""
     try:
-        found = float(text) if text is not None else None
+        seconds = float(text) if text is not None else None
     except ValueError:
         return None
-    return found if found is not None and 0 <= found < 1e6 else None
+    return seconds if seconds is not None and 0 <= seconds < 1e6 else None
 
 
-def _message(data: bytes) -> str:
+def _error_message(data: bytes) -> str:
     """Return the provider's error message on one line, or an empty string."""
-    found = decoded(data)
-    error = found.get("error") if isinstance(found, dict) else None
+    response = decode_row(data)
+    error = response.get("error") if isinstance(response, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
     return one_line(text)[:MAX_MESSAGE] if isinstance(text, str) else ""

@@ -5,141 +5,147 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..recordings.bodies import as_line
-from .actions import sample_of
-from .bodies import Arm, ThinkingRung
-from .ledger import AnsweredRow
+from ..recordings.bodies import encode_line
+from .actions import make_sample
+from .bodies import ThinkingLevel, Variant
+from .ledger import ResponseRow
 from .order import ALTERED, CallKey, SessionPlan
 from .planning import LoadedSession
-from .probes import Probe, asked_behind, graded
+from .probes import Probe, append_question, grade_answer
 from .providers import ModelReply
 
 
-class Askable(Protocol):
+class TrialRequest(Protocol):
     """Request of a trial in one variant, for a point or a probe."""
 
     @property
-    def id(self) -> str:
+    def point_id(self) -> str:
         """Id of the point."""
         ...
 
     @property
-    def name(self) -> str:
+    def size_key(self) -> str:
         """Key under which `TokenCeiling` stores the request's size."""
         ...
 
     @property
-    def loaded(self) -> LoadedSession:
+    def loaded_session(self) -> LoadedSession:
         """Session of the point."""
         ...
 
     @property
-    def tokens(self) -> int:
+    def token_estimate(self) -> int:
         """Estimated tokens of the request."""
         ...
 
     @property
-    def before(self) -> str:
+    def prefix_key(self) -> str:
         """Key of an earlier request that is a prefix of this one, or an empty string."""
         ...
 
-    def body(self, rung: ThinkingRung) -> bytes:
+    def build_body(self, level: ThinkingLevel) -> bytes:
         """Return the request body."""
         ...
 
-    def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow:
+    def make_row(self, key: CallKey, level: ThinkingLevel, reply: ModelReply, cost: float) -> ResponseRow:
         """Return the run log's row for a response."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class PointCalls:
+class PointRequest:
     """Request for the next action at a point, in one variant."""
 
     place: int
     plan: SessionPlan
-    loaded: LoadedSession
-    arm: Arm
+    loaded_session: LoadedSession
+    variant: Variant
 
     @property
-    def id(self) -> str:
+    def point_id(self) -> str:
         return self.plan.points[self.place].id
 
     @property
-    def name(self) -> str:
-        return self.id
+    def size_key(self) -> str:
+        return self.point_id
 
     @property
-    def tokens(self) -> int:
-        return self.plan.sizes[self.place].of(self.arm)
+    def token_estimate(self) -> int:
+        return self.plan.sizes[self.place].variant_tokens(self.variant)
 
     @property
-    def before(self) -> str:
-        return self.plan.points[self.place - 1].id if self.plan.sizes[self.place].goes_on else ""
+    def prefix_key(self) -> str:
+        return self.plan.points[self.place - 1].id if self.plan.sizes[self.place].extends_previous else ""
 
     @property
-    def marked(self) -> int:
+    def cached_length(self) -> int:
         """Length of the history of the point before, which is in the provider's cache."""
-        return self.plan.points[self.place - 1].length if self.before else 0
+        return self.plan.points[self.place - 1].length if self.prefix_key else 0
 
-    def asking(self, key: CallKey) -> Askable:
+    def request_for(self, key: CallKey) -> TrialRequest:
         """Return the request of this point with that key: this one, or a probe."""
-        return ProbeCall(self, key) if key.probe else self
+        return ProbeRequest(self, key) if key.probe else self
 
-    def body(self, rung: ThinkingRung) -> bytes:
-        found = self.loaded.points[self.id]
-        history = found.original if self.arm is Arm.ORIGINAL else found.rewritten
-        return as_line(self.loaded.asker.body(history, rung, self.marked))
+    def build_body(self, level: ThinkingLevel) -> bytes:
+        histories = self.loaded_session.points[self.point_id]
+        history = histories.original if self.variant is Variant.ORIGINAL else histories.rewritten
+        return encode_line(self.loaded_session.builder.build_body(history, level, self.cached_length))
 
-    def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow:
+    def make_row(self, key: CallKey, level: ThinkingLevel, reply: ModelReply, cost: float) -> ResponseRow:
         sample, usage = None, reply.usage
         if reply.stop == "ok":
-            output, recorded = usage.output if usage else 0, self.loaded.recorded(self.id)
-            sample = sample_of(reply.calls, self.loaded.shown(self.id), output, recorded)
-        return AnsweredRow(key=key, rung=rung, stop=reply.stop, paid=paid, usage=usage, sample=sample)
+            output, recorded_action = usage.output if usage else 0, self.loaded_session.recorded_action(self.point_id)
+            sample = make_sample(reply.calls, self.loaded_session.visible_files(self.point_id), output, recorded_action)
+        return ResponseRow(key=key, rung=level, stop=reply.stop, paid=cost, usage=usage, sample=sample)
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeCall:
+class ProbeRequest:
     """Request with a probe after the last result of a point, in one variant."""
 
-    point: PointCalls
+    point: PointRequest
     key: CallKey
 
     @property
-    def id(self) -> str:
-        return self.point.id
+    def point_id(self) -> str:
+        return self.point.point_id
 
     @property
-    def name(self) -> str:
+    def size_key(self) -> str:
         return str(self.key)
 
     @property
-    def loaded(self) -> LoadedSession:
-        return self.point.loaded
+    def loaded_session(self) -> LoadedSession:
+        return self.point.loaded_session
 
     @property
     def probe(self) -> Probe:
         return self.point.plan.probes[self.point.place][self.key.sample]
 
     @property
-    def tokens(self) -> int:
-        return self.point.tokens + self.probe.tokens
+    def token_estimate(self) -> int:
+        return self.point.token_estimate + self.probe.question_tokens
 
     @property
-    def before(self) -> str:
+    def prefix_key(self) -> str:
         """Key of the point's own request, which was already counted. An altered marker has about the same length."""
-        return self.point.id
+        return self.point.point_id
 
-    def body(self, rung: ThinkingRung) -> bytes:
-        found, asker = self.loaded.points[self.id], self.loaded.asker
-        history = found.original if self.key.arm is Arm.ORIGINAL else found.rewritten
+    def build_body(self, level: ThinkingLevel) -> bytes:
+        histories, builder = self.loaded_session.points[self.point_id], self.loaded_session.builder
+        history = histories.original if self.key.variant is Variant.ORIGINAL else histories.rewritten
         if self.key.probe == ALTERED and self.probe.altered is not None:
-            history = self.probe.altered.within(history)
-        return as_line(asked_behind(asker.body(history, rung, self.point.marked), asker.format, self.probe.question))
+            history = self.probe.altered.replace_in(history)
+        return encode_line(
+            append_question(
+                builder.build_body(history, level, self.point.cached_length), builder.format, self.probe.question
+            )
+        )
 
-    def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow:
-        found = None
+    def make_row(self, key: CallKey, level: ThinkingLevel, reply: ModelReply, cost: float) -> ResponseRow:
+        probe_answer = None
         if reply.stop == "ok":
-            found = graded(self.probe, reply.text, called=bool(reply.calls), altered=key.probe == ALTERED)
-        return AnsweredRow(key=key, rung=rung, stop=reply.stop, paid=paid, usage=reply.usage, probe=found)
+            probe_answer = grade_answer(
+                self.probe, reply.text, has_called_tool=bool(reply.calls), is_altered=key.probe == ALTERED
+            )
+        return ResponseRow(key=key, rung=level, stop=reply.stop, paid=cost, usage=reply.usage, probe=probe_answer)

@@ -20,12 +20,12 @@ import msgspec
 
 from ..billing.usage import Usage
 from ..errors import IbidemError, one_line
-from ..recordings.bodies import as_line
-from ..recordings.log import decoded
+from ..recordings.bodies import encode_line
+from ..recordings.log import decode_row
 from ..recordings.recording import Json
-from .bodies import Arm, ThinkingRung
+from .bodies import ThinkingLevel, Variant
 from .order import ALTERED, AS_SENT, CallKey
-from .outcomes import DroppedAnswers, PointResult, ProbeAnswer, ProbeResult, Sample
+from .outcomes import DroppedSamples, PointResult, ProbeAnswer, ProbeResult, Sample
 from .points import DecisionPoint
 from .providers import TRIAL_PROVIDERS, StopReason
 
@@ -76,7 +76,7 @@ class TrialSetup:
     """Use all of these points, even if fewer would be enough."""
 
     @property
-    def margin(self) -> float | None:
+    def saving_margin(self) -> float | None:
         """Extra re-reads per 100 rewritten requests that use up the savings, or None without savings.
 
         Only rewritten requests can add re-reads. If few requests are rewritten, these may have more re-reads each.
@@ -87,11 +87,11 @@ class TrialSetup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweredRow:
+class ResponseRow:
     """Result of one call."""
 
     key: CallKey
-    rung: ThinkingRung
+    rung: ThinkingLevel
     stop: StopReason
     paid: float
     usage: Usage | None = None
@@ -102,32 +102,32 @@ class AnsweredRow:
 
 
 @dataclass(slots=True)
-class TrialLedger:
+class RunLog:
     """State of a trial. Each change is written to the file at once, if there is a file."""
 
     setup: TrialSetup
     path: Path | None = None
-    keeps_answers: bool = False
-    rung: ThinkingRung = ThinkingRung.KEPT
+    stores_texts: bool = False
+    thinking_level: ThinkingLevel = ThinkingLevel.KEPT
     spent: float = 0.0
-    planned: int | None = None
+    planned_points: int | None = None
     """Number of points to use; None until the pilot has determined it."""
-    stopped: str = ""
+    stop_reason: str = ""
     budget: float = 0.0
-    asked: dict[str, float] = field(default_factory=dict)
+    pending_costs: dict[str, float] = field(default_factory=dict)
     """Maximum cost of each call in flight."""
-    answers: dict[CallKey, AnsweredRow] = field(default_factory=dict)
+    responses: dict[CallKey, ResponseRow] = field(default_factory=dict)
     _handle: int | None = None
     _broken: str = ""
     """Error of a failed write. After it, no further rows can be written."""
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self) -> None:
+    def create_file(self) -> None:
         """Create the file and write the first row. Raises OSError if the file exists or cannot be created."""
         assert self.path is not None
-        self._handle = _claimed(os.open(self.path, CREATE_FLAGS, 0o600), self.path)
-        self._write({TRIAL_FIELD: TRIAL_VERSION, **_setup_row(self.setup), "rung": int(self.rung)})
+        self._handle = _lock_file(os.open(self.path, CREATE_FLAGS, 0o600), self.path)
+        self._write_row({TRIAL_FIELD: TRIAL_VERSION, **_setup_row(self.setup), "rung": int(self.thinking_level)})
 
     def close(self) -> None:
         """Close the file, which also releases its lock."""
@@ -135,49 +135,49 @@ class TrialLedger:
             os.close(self._handle)
             self._handle = None
 
-    def ask(self, key: CallKey, attempt: int, worst: float) -> None:
+    def log_call(self, key: CallKey, attempt: int, worst: float) -> None:
         """Log a call before it is sent, with its maximum cost."""
-        self.asked[str(key)] = self.asked.get(str(key), 0.0) + worst
-        self._write({"ask": str(key), "try": attempt, "rung": int(self.rung), "worst": worst})
+        self.pending_costs[str(key)] = self.pending_costs.get(str(key), 0.0) + worst
+        self._write_row({"ask": str(key), "try": attempt, "rung": int(self.thinking_level), "worst": worst})
 
-    def lost(self, key: CallKey, paid: float) -> None:
+    def log_retry(self, key: CallKey, cost: float) -> None:
         """Log that a call failed and will be sent again. `cost` is its assumed cost."""
-        self.asked.pop(str(key), None)
-        self.spent += paid
-        self._write({"again": str(key), "paid": paid})
+        self.pending_costs.pop(str(key), None)
+        self.spent += cost
+        self._write_row({"again": str(key), "paid": cost})
 
-    def answered(self, row: AnsweredRow, text: str = "") -> None:
+    def log_response(self, row: ResponseRow, text: str = "") -> None:
         """Log the result of a call. `text` is stored only if `stores_texts` is set."""
-        self.asked.pop(str(row.key), None)
-        self._take(row)
-        kept = {"answer": text} if self.keeps_answers and text else {}
+        self.pending_costs.pop(str(row.key), None)
+        self._add_response(row)
+        text_field = {"answer": text} if self.stores_texts and text else {}
         usage = None if row.usage is None else asdict(row.usage)
         sample = None if row.sample is None else asdict(row.sample)
-        told = {"got": str(row.key), "rung": int(row.rung), "stop": row.stop, "paid": row.paid}
+        row_fields = {"got": str(row.key), "rung": int(row.rung), "stop": row.stop, "paid": row.paid}
         probe = {"probe": asdict(row.probe)} if row.probe else {}
-        self._write({**told, "usage": usage, "sample": sample, **probe, **kept})
+        self._write_row({**row_fields, "usage": usage, "sample": sample, **probe, **text_field})
 
-    def note(self, **row: Any) -> None:
+    def log_change(self, **row: Any) -> None:
         """Change the thinking level, the number of points, the stop reason or the budget, and log it."""
-        self._noted(row)
-        self._write(row)
+        self._apply_change(row)
+        self._write_row(row)
 
-    def _noted(self, row: Mapping[str, Any]) -> None:
+    def _apply_change(self, row: Mapping[str, Any]) -> None:
         if "rung" in row:
-            self.rung = ThinkingRung(row["rung"])
-        self.planned = row.get("planned", self.planned)
-        self.stopped = row.get("stopped", self.stopped)
+            self.thinking_level = ThinkingLevel(row["rung"])
+        self.planned_points = row.get("planned", self.planned_points)
+        self.stop_reason = row.get("stopped", self.stop_reason)
         self.budget = row.get("budget", self.budget)
 
-    def _take(self, row: AnsweredRow) -> None:
-        self.answers[row.key] = row
+    def _add_response(self, row: ResponseRow) -> None:
+        self.responses[row.key] = row
         self.spent += row.paid
 
-    def _write(self, row: Json) -> None:
+    def _write_row(self, row: Json) -> None:
         if self._broken:
             raise IbidemError(self._broken)
         if self._handle is not None:
-            view = memoryview(as_line(row))
+            view = memoryview(encode_line(row))
             try:
                 while view:
                     view = view[os.write(self._handle, view) :]
@@ -189,99 +189,99 @@ class TrialLedger:
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def samples(self, point: str, arm: Arm) -> tuple[Sample, ...]:
+    def point_samples(self, point: str, variant: Variant) -> tuple[Sample, ...]:
         """Return the valid samples of a point in one variant: those with the current thinking level."""
-        rows = (self.answers.get(CallKey(point, arm, number)) for number in range(self.setup.samples))
-        return tuple(row.sample for row in rows if row and row.sample and row.rung == self.rung)
+        rows = (self.responses.get(CallKey(point, variant, number)) for number in range(self.setup.samples))
+        return tuple(row.sample for row in rows if row and row.sample and row.rung == self.thinking_level)
 
-    def results(self, arms: Iterable[Arm] = Arm) -> list[PointResult]:
+    def point_results(self, variants: Iterable[Variant] = Variant) -> list[PointResult]:
         """Return the points with samples in every given variant.
 
         The weight of a point is the number of recorded points of its stratum that it represents.
         """
-        wanted = set(arms)
-        found = []
+        required_variants = set(variants)
+        sampled_points = []
         for point in self.setup.points:
-            given = {arm: self.samples(point.id, arm) for arm in Arm}
-            if all(given[arm] for arm in wanted):
-                found.append((point, given))
-        counts = Counter(point.stratum for point, _ in found)
-        weights = {each: self.setup.population.get(each, 0) / number for each, number in counts.items()}
+            samples = {arm: self.point_samples(point.id, arm) for arm in Variant}
+            if all(samples[arm] for arm in required_variants):
+                sampled_points.append((point, samples))
+        counts = Counter(point.stratum for point, _ in sampled_points)
+        weights = {stratum: self.setup.population.get(stratum, 0) / number for stratum, number in counts.items()}
         return [
             PointResult(point.id, point.session, point.stratum, weights[point.stratum], point.recorded, *given.values())
-            for point, given in found
+            for point, given in sampled_points
         ]
 
-    def settled(self) -> list[PointResult]:
+    def complete_results(self) -> list[PointResult]:
         """Return the points without open calls.
 
         Short responses arrive first, and re-reads are short. An incomplete point would show too many re-reads.
         """
         numbers = range(self.setup.samples)
         keys = {
-            point.id: [CallKey(point.id, arm, number) for arm in Arm for number in numbers]
+            point.id: [CallKey(point.id, variant, number) for variant in Variant for number in numbers]
             for point in self.setup.points
         }
-        return [each for each in self.results() if not keys_left(self, keys[each.point])]
+        return [result for result in self.point_results() if not remaining_keys(self, keys[result.point])]
 
-    def dropped(self) -> dict[str, DroppedAnswers]:
+    def dropped_samples(self) -> dict[str, DroppedSamples]:
         """Count dropped responses by reason."""
-        found: dict[str, Counter[Arm]] = {}
-        points: dict[str, dict[str, set[Arm]]] = {}
-        for key, row in self.answers.items():
-            why = "asked otherwise" if row.sample and row.rung != self.rung else row.stop
+        counts_by_reason: dict[str, Counter[Variant]] = {}
+        points: dict[str, dict[str, set[Variant]]] = {}
+        for key, row in self.responses.items():
+            why = "asked otherwise" if row.sample and row.rung != self.thinking_level else row.stop
             if why != "ok" and not key.probe:
-                found.setdefault(why, Counter())[key.arm] += 1
-                points.setdefault(why, {}).setdefault(key.point, set()).add(key.arm)
+                counts_by_reason.setdefault(why, Counter())[key.variant] += 1
+                points.setdefault(why, {}).setdefault(key.point, set()).add(key.variant)
         return {
-            why: DroppedAnswers(
-                counts[Arm.ORIGINAL],
-                counts[Arm.REWRITTEN],
-                sum(arms == {Arm.ORIGINAL} for arms in points[why].values()),
-                sum(arms == {Arm.REWRITTEN} for arms in points[why].values()),
+            why: DroppedSamples(
+                counts[Variant.ORIGINAL],
+                counts[Variant.REWRITTEN],
+                sum(variants == {Variant.ORIGINAL} for variants in points[why].values()),
+                sum(arms == {Variant.REWRITTEN} for arms in points[why].values()),
             )
-            for why, counts in found.items()
+            for why, counts in counts_by_reason.items()
         }
 
-    def probed(self) -> list[ProbeResult]:
+    def probe_results(self) -> list[ProbeResult]:
         """Return the probes with a valid response in both variants."""
-        found = []
-        for key in self.answers:
-            if key.probe == AS_SENT and key.arm is Arm.ORIGINAL:
-                other = key._replace(arm=Arm.REWRITTEN)
-                was, now = self._probe(key), self._probe(other)
+        results = []
+        for key in self.responses:
+            if key.probe == AS_SENT and key.variant is Variant.ORIGINAL:
+                other = key._replace(variant=Variant.REWRITTEN)
+                was, now = self._probe_answer(key), self._probe_answer(other)
                 if was and now:
-                    found.append(ProbeResult(key.point, was, now, self._probe(other._replace(probe=ALTERED))))
-        return found
+                    results.append(ProbeResult(key.point, was, now, self._probe_answer(other._replace(probe=ALTERED))))
+        return results
 
-    def probes_dropped(self) -> int:
+    def dropped_probe_count(self) -> int:
         """Return the number of probe responses that were refused, truncated or failed."""
-        return sum(bool(key.probe) and row.stop != "ok" for key, row in self.answers.items())
+        return sum(bool(key.probe) and row.stop != "ok" for key, row in self.responses.items())
 
-    def _probe(self, key: CallKey) -> ProbeAnswer | None:
-        row = self.answers.get(key)
-        return row.probe if row and row.rung == self.rung else None
+    def _probe_answer(self, key: CallKey) -> ProbeAnswer | None:
+        row = self.responses.get(key)
+        return row.probe if row and row.rung == self.thinking_level else None
 
     @property
-    def tells_of_thinking(self) -> bool:
+    def is_thinking_tested(self) -> bool:
         """Whether the removal of thinking by the profile is part of the test."""
-        return self.rung is ThinkingRung.KEPT or not self.setup.lets_thinking_go
+        return self.thinking_level is ThinkingLevel.KEPT or not self.setup.lets_thinking_go
 
     @property
-    def thinks(self) -> bool | None:
+    def has_thinking(self) -> bool | None:
         """Whether the model used thinking, by its usage or the request; None if the model decided and did not report
         it."""
-        if self.usage.reasoning > 0:
+        if self.total_usage.reasoning > 0:
             return True
-        if self.rung is ThinkingRung.OFF:
+        if self.thinking_level is ThinkingLevel.OFF:
             return False
         return True if self.setup.asks_to_think else None
 
     @property
-    def usage(self) -> Usage:
+    def total_usage(self) -> Usage:
         """Sum of the usage of all responses."""
-        counted = [row.usage for row in self.answers.values() if row.usage]
-        return Usage(*(sum(getattr(each, name.name) for each in counted) for name in fields(Usage)))
+        usages = [row.usage for row in self.responses.values() if row.usage]
+        return Usage(*(sum(getattr(response_usage, name.name) for response_usage in usages) for name in fields(Usage)))
 
 
 def _setup_row(setup: TrialSetup) -> Json:
@@ -294,20 +294,20 @@ def _setup_row(setup: TrialSetup) -> Json:
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def resumed(path: Path) -> TrialLedger:
+def resume_run(path: Path) -> RunLog:
     """Load the run log of an interrupted trial. Calls in flight count as failed, with their maximum cost.
 
     Raises IbidemError if the file is not a run log, and OSError if it cannot be read or written.
     """
-    handle = _claimed(os.open(path, APPEND_FLAGS), path)
+    handle = _lock_file(os.open(path, APPEND_FLAGS), path)
     try:
-        return _read(path, handle)
+        return _read_log(path, handle)
     except BaseException:
         os.close(handle)
         raise
 
 
-def _claimed(handle: int, path: Path) -> int:
+def _lock_file(handle: int, path: Path) -> int:
     """Lock the file against other processes, except on Windows. Return its handle."""
     if sys.platform != "win32":
         import fcntl
@@ -316,94 +316,103 @@ def _claimed(handle: int, path: Path) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            told = "another process is running this trial"
-            raise IbidemError(f"{one_line(str(path))}: {told}: wait until it ends, or stop it") from None
+            problem = "another process is running this trial"
+            raise IbidemError(f"{one_line(str(path))}: {problem}: wait until it ends, or stop it") from None
     return handle
 
 
-def _read(path: Path, handle: int) -> TrialLedger:
+def _read_log(path: Path, handle: int) -> RunLog:
     where = one_line(str(path))
     data = path.read_bytes()
     whole, _, rest = data.rpartition(b"\n")
-    rows = [(number, _row(line, where, number)) for number, line in enumerate(whole.split(b"\n"), 1) if line.strip()]
+    rows = [
+        (number, _parse_row(line, where, number)) for number, line in enumerate(whole.split(b"\n"), 1) if line.strip()
+    ]
     if not rows or rows[0][1].get(TRIAL_FIELD) != TRIAL_VERSION:
         raise IbidemError(f"{where}: not the file of a trial: pass one that `ibidem trial` wrote")
     try:
-        ledger = TrialLedger(_setup(rows[0][1]), path)
+        ledger = RunLog(_parse_setup(rows[0][1]), path)
         ledger.budget = ledger.setup.budget
-        ledger.rung = ThinkingRung(rows[0][1]["rung"])
+        ledger.thinking_level = ThinkingLevel(rows[0][1]["rung"])
     except NOT_AS_WRITTEN:
         raise IbidemError(
             f"{where} line 1: not valid: it was changed, or another version of `ibidem trial` wrote it"
         ) from None
     for number, row in rows[1:]:
         try:
-            _replay(ledger, row)
+            _apply_row(ledger, row)
         except NOT_AS_WRITTEN:
             raise IbidemError(f"{where} line {number}: not valid, it was changed: delete this line") from None
     ledger._handle = handle
     if rest:  # the process was killed in the middle of a row
         os.ftruncate(ledger._handle, len(whole) + 1)
-    for key, worst in list(ledger.asked.items()):
-        ledger.answered(AnsweredRow(key=_key(key), rung=ledger.rung, stop="failed", paid=worst))
+    for key, worst in list(ledger.pending_costs.items()):
+        ledger.log_response(ResponseRow(key=_parse_key(key), rung=ledger.thinking_level, stop="failed", paid=worst))
     return ledger
 
 
-def _row(line: bytes, where: str, number: int) -> Json:
-    found = decoded(line)
-    if not isinstance(found, dict):
+def _parse_row(line: bytes, where: str, number: int) -> Json:
+    value = decode_row(line)
+    if not isinstance(value, dict):
         raise IbidemError(f"{where} line {number}: not the file of a trial: pass one that `ibidem trial` wrote")
-    return found
+    return value
 
 
-def _setup(row: Json) -> TrialSetup:
-    found = msgspec.convert(row, TrialSetup)
-    counted = all(found.population.get(point.stratum, 0) > 0 for point in found.points)
-    if found.format not in TRIAL_PROVIDERS or not 0 < found.samples <= MAX_SAMPLES or found.budget < 0 or not counted:
+def _parse_setup(row: Json) -> TrialSetup:
+    setup = msgspec.convert(row, TrialSetup)
+    has_population = all(setup.population.get(point.stratum, 0) > 0 for point in setup.points)
+    if (
+        setup.format not in TRIAL_PROVIDERS
+        or not 0 < setup.samples <= MAX_SAMPLES
+        or setup.budget < 0
+        or not has_population
+    ):
         raise ValueError
-    return found
+    return setup
 
 
-def _replay(ledger: TrialLedger, row: Json) -> None:
+def _apply_row(ledger: RunLog, row: Json) -> None:
     if "ask" in row:
-        key = str(_key(row["ask"]))
-        ledger.asked[key] = ledger.asked.get(key, 0.0) + _money(row["worst"])
+        key = str(_parse_key(row["ask"]))
+        ledger.pending_costs[key] = ledger.pending_costs.get(key, 0.0) + _check_dollars(row["worst"])
     elif "again" in row:
-        ledger.asked.pop(row["again"], None)
-        ledger.spent += _money(row["paid"])
+        ledger.pending_costs.pop(row["again"], None)
+        ledger.spent += _check_dollars(row["paid"])
     elif "got" in row:
-        ledger.asked.pop(row["got"], None)
+        ledger.pending_costs.pop(row["got"], None)
         names = ("rung", "stop", "usage", "sample", *(["probe"] if "probe" in row else []))
-        told = {name: row[name] for name in names} | {"paid": _money(row["paid"])}
-        ledger._take(replace(msgspec.convert({**told, "key": ("", "A", 0)}, AnsweredRow), key=_key(row["got"])))
+        fields = {name: row[name] for name in names} | {"paid": _check_dollars(row["paid"])}
+        ledger._add_response(
+            replace(msgspec.convert({**fields, "key": ("", "A", 0)}, ResponseRow), key=_parse_key(row["got"]))
+        )
     else:
-        msgspec.convert(row, _NotedRow)
-        ledger._noted(row)
+        msgspec.convert(row, _ChangeRow)
+        ledger._apply_change(row)
 
 
-class _NotedRow(msgspec.Struct, forbid_unknown_fields=True):
+class _ChangeRow(msgspec.Struct, forbid_unknown_fields=True):
     """Row that `RunLog.log_change` writes, with one of these fields."""
 
-    rung: ThinkingRung = ThinkingRung.KEPT
+    rung: ThinkingLevel = ThinkingLevel.KEPT
     planned: int = 0
     stopped: str = ""
     budget: float = 0.0
 
 
-def _money(found: Any) -> float:
+def _check_dollars(amount: Any) -> float:
     """Return an amount of dollars. Raises ValueError for negative or invalid ones, which would raise the budget."""
-    if not isinstance(found, int | float) or not 0 <= found < inf:
+    if not isinstance(amount, int | float) or not 0 <= amount < inf:
         raise ValueError
-    return found
+    return amount
 
 
-def _key(text: str) -> CallKey:
-    point, arm, sample, *probe = text.split("/")
+def _parse_key(text: str) -> CallKey:
+    point, variant, sample, *probe = text.split("/")
     if probe not in ([], [AS_SENT], [ALTERED]):
         raise ValueError
-    return CallKey(point, Arm(arm), int(sample), *probe)
+    return CallKey(point, Variant(variant), int(sample), *probe)
 
 
-def keys_left(ledger: TrialLedger, keys: Sequence[CallKey]) -> list[CallKey]:
+def remaining_keys(ledger: RunLog, keys: Sequence[CallKey]) -> list[CallKey]:
     """Return the keys without a response at the current thinking level."""
-    return [key for key in keys if (row := ledger.answers.get(key)) is None or row.rung != ledger.rung]
+    return [key for key in keys if (row := ledger.responses.get(key)) is None or row.rung != ledger.thinking_level]

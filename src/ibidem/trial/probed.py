@@ -13,7 +13,7 @@ from typing import Any
 
 from ..render.number_format import plural
 from .outcomes import ProbeAnswer, ProbeKind, ProbeResult
-from .verdict import level, p_words
+from .verdict import format_level, format_p
 
 PROBE_LEVEL = 0.05
 KIND_WORDS = {
@@ -77,133 +77,136 @@ class ProbeTally:
     """Number of refused, failed or truncated answers. Their questions are not counted."""
 
     @property
-    def harm(self) -> bool:
+    def has_harm(self) -> bool:
         """Whether text behind references is found significantly less often."""
         return self.inside.p is not None and self.inside.p <= PROBE_LEVEL
 
 
-def mcnemar(lost: int, won: int) -> float:
+def mcnemar_p(losses: int, wins: int) -> float:
     """Return the one-sided p value of the losses, if a loss and a win are equally likely."""
-    count = lost + won
-    return sum(comb(count, each) for each in range(lost, count + 1)) / (1 << count)
+    count = losses + wins
+    return sum(comb(count, number) for number in range(losses, count + 1)) / (1 << count)
 
 
-def tally(results: Sequence[ProbeResult], dropped: int = 0) -> ProbeTally | None:
+def tally_probes(results: Sequence[ProbeResult], dropped_count: int = 0) -> ProbeTally | None:
     """Count the results of all probes, or return None without any."""
     if not results:
         return None
-    inside = [each for each in results if each.original.inside]
+    inside = [result for result in results if result.original.inside]
     outside = [each for each in results if not each.original.inside]
-    of_references = _count("Behind a reference", inside, tested=True)
-    of_others = _count("Other text (control)", outside, tested=True)
-    parts = [_count(words, (each for each in inside if min(3, each.original.fits) == fits)) for fits, words in _FITS]
-    rows = [of_references, *parts, *_by_kind(inside), of_others, *_by_kind(outside)]
-    arms = [[each.original for each in results], [each.rewritten for each in results]]
+    of_references = _count_probes("Behind a reference", inside, is_tested=True)
+    of_others = _count_probes("Other text (control)", outside, is_tested=True)
+    parts = [
+        _count_probes(words, (each for each in inside if min(3, each.original.fits) == fits)) for fits, words in _FITS
+    ]
+    rows = [of_references, *parts, *_count_by_kind(inside), of_others, *_count_by_kind(outside)]
+    answers = [[each.original for each in results], [each.rewritten for each in results]]
     return ProbeTally(
         of_references,
         of_others,
         tuple(row for row in rows if row.questions),
-        _altered(inside),
-        (_called(arms[0]), _called(arms[1])),
-        dropped,
+        _count_altered(inside),
+        (_count_tool_calls(answers[0]), _count_tool_calls(answers[1])),
+        dropped_count,
     )
 
 
 _FITS = tuple(FITS_WORDS.items())
 
 
-def _called(answers: Iterable[ProbeAnswer]) -> int:
-    return sum(each.called for each in answers)
+def _count_tool_calls(answers: Iterable[ProbeAnswer]) -> int:
+    return sum(answer.called for answer in answers)
 
 
-def _by_kind(results: Sequence[ProbeResult]) -> list[ProbeCount]:
+def _count_by_kind(results: Sequence[ProbeResult]) -> list[ProbeCount]:
     return [
-        _count(words, (each for each in results if each.original.kind is kind)) for kind, words in KIND_WORDS.items()
+        _count_probes(words, (result for result in results if result.original.kind is kind))
+        for kind, words in KIND_WORDS.items()
     ]
 
 
-def _count(words: str, results: Iterable[ProbeResult], *, tested: bool = False) -> ProbeCount:
-    found = list(results)
-    lost = sum(each.original.right > each.rewritten.right for each in found)
-    won = sum(each.original.right < each.rewritten.right for each in found)
-    size = max(1, len(found))
+def _count_probes(words: str, results: Iterable[ProbeResult], *, is_tested: bool = False) -> ProbeCount:
+    result_list = list(results)
+    losses = sum(result.original.right > result.rewritten.right for result in result_list)
+    wins = sum(each.original.right < each.rewritten.right for each in result_list)
+    size = max(1, len(result_list))
     return ProbeCount(
         words,
-        len(found),
-        sum(each.original.right for each in found) / size,
-        sum(each.rewritten.right for each in found) / size,
-        lost,
-        won,
-        sum(each.original.ratio for each in found) / size,
-        sum(each.rewritten.ratio for each in found) / size,
-        mcnemar(lost, won) if tested else None,
-        not tested,
+        len(result_list),
+        sum(each.original.right for each in result_list) / size,
+        sum(each.rewritten.right for each in result_list) / size,
+        losses,
+        wins,
+        sum(each.original.ratio for each in result_list) / size,
+        sum(each.rewritten.ratio for each in result_list) / size,
+        mcnemar_p(losses, wins) if is_tested else None,
+        not is_tested,
     )
 
 
-def _altered(results: Iterable[ProbeResult]) -> AlteredCount:
-    found = [each.altered for each in results if each.altered is not None and each.rewritten.right]
-    return AlteredCount(len(found), sum(each.right for each in found), sum(bool(each.followed) for each in found))
+def _count_altered(results: Iterable[ProbeResult]) -> AlteredCount:
+    answers = [each.altered for each in results if each.altered is not None and each.rewritten.right]
+    return AlteredCount(len(answers), sum(each.right for each in answers), sum(bool(each.followed) for each in answers))
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def probe_lines(found: ProbeTally) -> list[str]:
+def probe_lines(results: ProbeTally) -> list[str]:
     """Return sentences: the result, its control, whether the model follows references, and dropped answers."""
-    inside, outside = found.inside, found.outside
-    first = f"Text behind a reference: {_change(inside)}"
+    inside, outside = results.inside, results.outside
+    first = f"Text behind a reference: {_change_text(inside)}"
     loss = (
         "Answers about text behind a reference are right less often."
-        if found.harm
+        if results.has_harm
         else "No loss was found, but a loss is still possible."
     )
-    lines = [f"{first} {loss}", f"Other text: {_change(outside)}", _following(found.altered)]
-    if sum(found.called):
+    lines = [f"{first} {loss}", f"Other text: {_change_text(outside)}", _following_text(results.altered)]
+    if sum(results.called):
         lines.append(
-            f"Tool called despite the instruction: {found.called[0]:,} answers to A, {found.called[1]:,} to B."
+            f"Tool called despite the instruction: {results.called[0]:,} answers to A, {results.called[1]:,} to B."
         )
-    if found.dropped:
-        lines.append(f"Dropped because refused, failed or truncated: {plural(found.dropped, 'answer')}.")
+    if results.dropped:
+        lines.append(f"Dropped because refused, failed or truncated: {plural(results.dropped, 'answer')}.")
     return [*lines, ABILITY]
 
 
-def _change(told: ProbeCount) -> str:
-    right = f"right in {level(told.original)} with the original and {level(told.rewritten)} with the rewritten request"
-    differing = f"only A right: {told.only_original:,}, only B: {told.only_rewritten:,}"
-    return f"{right} ({plural(told.questions, 'question')}; {differing}; {p_words(told.p)})."
+def _change_text(count: ProbeCount) -> str:
+    right = f"right in {format_level(count.original)} with the original and {format_level(count.rewritten)} with the rewritten request"
+    differing = f"only A right: {count.only_original:,}, only B: {count.only_rewritten:,}"
+    return f"{right} ({plural(count.questions, 'question')}; {differing}; {format_p(count.p)})."
 
 
-def _following(told: AlteredCount) -> str:
-    if not told.questions:
+def _following_text(count: AlteredCount) -> str:
+    if not count.questions:
         return "No reference was altered, so it is unknown whether the model follows references."
-    right, there = told.still_right / told.questions, told.followed / told.questions
-    said = (
-        f"With the reference altered to name another result, {level(right)} of "
-        f"{plural(told.questions, 'right answer')} stay right and {level(there)} have the text at that position:"
+    right, there = count.still_right / count.questions, count.followed / count.questions
+    sentence = (
+        f"With the reference altered to name another result, {format_level(right)} of "
+        f"{plural(count.questions, 'right answer')} stay right and {format_level(there)} have the text at that position:"
     )
-    if 2 * told.still_right > told.questions:
-        return f"{said} the model finds most text without the reference, so these probes do not measure following."
-    return f"{said} a model that follows references gets these wrong."
+    if 2 * count.still_right > count.questions:
+        return f"{sentence} the model finds most text without the reference, so these probes do not measure following."
+    return f"{sentence} a model that follows references gets these wrong."
 
 
 def probe_cells(row: ProbeCount) -> tuple[str, ...]:
     """Return the cells of a row after its title, in the order of `PROBE_HEAD`."""
-    p = "" if row.p is None else p_words(row.p).removeprefix("p = ").removeprefix("p ")
+    p = "" if row.p is None else format_p(row.p).removeprefix("p = ").removeprefix("p ")
     shares = (row.original, row.rewritten, row.alike_original, row.alike_rewritten)
-    return (f"{row.questions:,}", *map(level, shares), f"{row.only_original:,}", f"{row.only_rewritten:,}", p)
+    return (f"{row.questions:,}", *map(format_level, shares), f"{row.only_original:,}", f"{row.only_rewritten:,}", p)
 
 
 PROBE_HEAD = ("", "questions", "A right", "B right", "A alike", "B alike", "only A", "only B", "p")
 
 
-def probe_values(found: ProbeTally) -> dict[str, Any]:
+def probe_values(results: ProbeTally) -> dict[str, Any]:
     """Return the results of the probes as JSON values."""
     return {
-        "lines": probe_lines(found),
-        "rows": [asdict(row) for row in found.rows],
-        "altered": asdict(found.altered),
-        "called": list(found.called),
-        "dropped": found.dropped,
-        "harm": found.harm,
+        "lines": probe_lines(results),
+        "rows": [asdict(row) for row in results.rows],
+        "altered": asdict(results.altered),
+        "called": list(results.called),
+        "dropped": results.dropped,
+        "harm": results.has_harm,
     }

@@ -31,10 +31,10 @@ def beta_below(x: float, a: float, b: float) -> float:
     if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side only
         return 1 - beta_below(1 - x, b, a)
     log_front = lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x)
-    return exp(log_front) * _fraction(x, a, b) / a
+    return exp(log_front) * _continued_fraction(x, a, b) / a
 
 
-def _fraction(x: float, a: float, b: float) -> float:
+def _continued_fraction(x: float, a: float, b: float) -> float:
     upper, lower = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
     value = lower
     for step in range(1, MOST_TERMS):
@@ -81,14 +81,14 @@ def t_quantile(share: float, df: float) -> float:
     return high
 
 
-def ever_quantile(covered: float, pairs: float, df: float) -> float:
+def anytime_quantile(coverage: float, pairs: float, df: float) -> float:
     """Return the half-width, in standard errors, of an interval that holds for all checks with this coverage.
 
     `pairs` is the number of pairs at the current check. This is Robbins' boundary for a mixture of normal
     distributions. It assumes a known variance, so the t quantile with the same tail probability is returned.
     """
-    grown = pairs / SOON
-    normal = sqrt((1 + 1 / grown) * (log1p(grown) - 2 * log(1 - covered)))
+    scaled_pairs = pairs / SOON
+    normal = sqrt((1 + 1 / scaled_pairs) * (log1p(scaled_pairs) - 2 * log(1 - coverage)))
     return t_quantile(1 - erfc(normal / sqrt(2)) / 2, df)
 
 
@@ -101,6 +101,6 @@ def unseen_share(points: float, chance: float = 0.025) -> float:
     return 1.0 if points <= 0 else 1 - chance ** (1 / points)
 
 
-def seen_enough(share: float, chance: float = 0.025) -> float:
+def minimum_points(share: float, chance: float = 0.025) -> float:
     """Return the points for which `unseen_share` is at most `share`. With fewer, no result could exclude that share."""
     return 0.0 if share >= 1 else log(chance) / log1p(-share)

@@ -17,12 +17,12 @@ BLANK = 0x20
 """Largest byte that can be JSON whitespace."""
 
 
-def key_at(data: bytes, at: int, stop: int) -> str:
-    written = data[at + 1 : stop - 1]
-    return str(json.loads(data[at:stop])) if b"\\" in written else written.decode()
+def read_key(data: bytes, at: int, stop: int) -> str:
+    content = data[at + 1 : stop - 1]
+    return str(json.loads(data[at:stop])) if b"\\" in content else content.decode()
 
 
-def past_space(data: bytes, at: int) -> int:
+def skip_whitespace(data: bytes, at: int) -> int:
     """Return the offset after any whitespace at `at`. Usually there is no whitespace."""
     if at < len(data) and data[at] > BLANK:
         return at
@@ -59,7 +59,7 @@ def value_end(data: bytes, at: int) -> int:
             return at
 
 
-def lengths_of(data: bytes, key: str | None) -> list[int] | None:
+def item_lengths(data: bytes, key: str | None) -> list[int] | None:
     """Return the JSON length of each item in the list at `key`, or in the body itself if `key` is None.
 
     The fast parser measures them, which is quicker than scanning the text. None if it cannot read the body.
@@ -67,13 +67,13 @@ def lengths_of(data: bytes, key: str | None) -> list[int] | None:
     import msgspec
 
     try:
-        items = raw_items().decode(data) if key is None else raw_items(key).decode(data).items
+        items = items_decoder().decode(data) if key is None else items_decoder(key).decode(data).items
     except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: a key that msgspec has no field name for
         return None
     return [memoryview(item).nbytes for item in items]
 
 
-def packed_starts(data: bytes, start: int, lengths: list[int]) -> list[int] | None:
+def compact_item_offsets(data: bytes, start: int, lengths: list[int]) -> list[int] | None:
     """Return the offset of each item of the array at `start`, then the array's end.
 
     None if the array is not compact, that is, if anything except a comma separates two items.
@@ -81,20 +81,20 @@ def packed_starts(data: bytes, start: int, lengths: list[int]) -> list[int] | No
     starts = [*accumulate(lengths, lambda at, length: at + length + 1, initial=start + 1)]
     if starts[-1] > len(data):
         return None
-    parted = bytes([data[at - 1] for at in starts])
+    separators = bytes([data[at - 1] for at in starts])
     blank = min([data[at] for at in starts[:-1]]) <= BLANK
-    return starts if not blank and parted == b"[" + b"," * (len(lengths) - 1) + b"]" else None
+    return starts if not blank and separators == b"[" + b"," * (len(lengths) - 1) + b"]" else None
 
 
 @cache
-def raw_fields() -> Any:
+def fields_decoder() -> Any:
     import msgspec
 
     return msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @cache
-def raw_items(key: str | None = None) -> Any:
+def items_decoder(key: str | None = None) -> Any:
     import msgspec
 
     if key is None:

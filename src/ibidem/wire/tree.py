@@ -12,14 +12,14 @@ from .sdk_objects import dump_object
 Op = Literal["set", "drop", "before", "after", "lift"]
 
 
-class Keyed(NamedTuple):
+class KeyedValue(NamedTuple):
     """A value to set in an object, with the position of its key among the object's keys."""
 
-    at: int
+    position: int
     value: Any
 
 
-class Change(NamedTuple):
+class JsonChange(NamedTuple):
     """One edit of a JSON value at `path`.
 
     `set` replaces the value. If the object lacks the key, `set` adds it as the last one, or at the position in
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     value: Any = None
 
 
-def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
+def apply_changes(value: Any, changes: Iterable[JsonChange], depth: int = 0) -> Any:
     """Return the changed value. It shares every unchanged part with the original.
 
     `depth` is the number of path steps that lead to `value`. If a path continues into a string, the string is edited
@@ -43,20 +43,20 @@ def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
         from .splice import splice_text  # circular import
 
         return splice_text(value, json.loads(value), changes, depth)
-    here, below = by_key(changes, depth)
+    here, below = group_by_key(changes, depth)
     if isinstance(value, list):
-        kept: list[Any] = []
+        items: list[Any] = []
         for index, item in enumerate(value):
-            beside = here.get(index)
-            if beside is None:
-                kept.append(rebuild(item, below[index], depth + 1) if index in below else item)
+            item_changes = here.get(index)
+            if item_changes is None:
+                items.append(apply_changes(item, below[index], depth + 1) if index in below else item)
                 continue
-            kept.extend(change.value for change in beside if change.op == "before")
-            if not any(change.op == "drop" for change in beside):
-                kept.append(_one(item, beside, below.get(index), depth))
-            kept.extend(change.value for change in beside if change.op == "after")
-        kept.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
-        return kept
+            items.extend(change.value for change in item_changes if change.op == "before")
+            if not any(change.op == "drop" for change in item_changes):
+                items.append(_apply_item_changes(item, item_changes, below.get(index), depth))
+            items.extend(change.value for change in item_changes if change.op == "after")
+        items.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
+        return items
     value = dump_object(value)
     new = dict(value)
     for key in {**here, **below}:
@@ -65,61 +65,65 @@ def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
             del new[key]
         else:
             old = value.get(key) if "set" in ops else value[key]
-            new[key] = _one(old, here.get(key, ()), below.get(key), depth)
-            if isinstance(new[key], Keyed):
+            new[key] = _apply_item_changes(old, here.get(key, ()), below.get(key), depth)
+            if isinstance(new[key], KeyedValue):
                 at, new[key] = new[key]
-                order = moved(list(new), list(new).index(key), at)
+                order = move_item(list(new), list(new).index(key), at)
                 new = {each: new[each] for each in order}
     return new
 
 
-def moved(items: list[Any], old: int, new: int) -> list[Any]:
+def move_item(items: list[Any], old: int, new: int) -> list[Any]:
     """Return the list with the item at index `old` moved to index `new`."""
     others = [*items[:old], *items[old + 1 :]]
     return [*others[:new], items[old], *others[new:]]
 
 
-def _one(value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int) -> Any:
-    for change in beside:
+def _apply_item_changes(
+    value: Any, item_changes: Sequence[JsonChange], below: list[JsonChange] | None, depth: int
+) -> Any:
+    for change in item_changes:
         if change.op == "set":
-            return change.value if hole_of(change.value) is None else filled(change.value, value)
+            return change.value if placeholder_path(change.value) is None else fill_placeholder(change.value, value)
         if change.op == "lift":
-            return found_at(value, change.value)
-    return rebuild(value, below, depth + 1) if below else value
+            return value_at(value, change.value)
+    return apply_changes(value, below, depth + 1) if below else value
 
 
-def filled(template: Any, value: Any) -> Any:
+def fill_placeholder(template: Any, value: Any) -> Any:
     """Return the template with `value` in place of `...`."""
     if template is ...:
         return value
     if isinstance(template, dict):
-        return {key: filled(each, value) for key, each in template.items()}
-    return [filled(each, value) for each in template] if isinstance(template, list) else template
+        return {key: fill_placeholder(each, value) for key, each in template.items()}
+    return [fill_placeholder(each, value) for each in template] if isinstance(template, list) else template
 
 
-def hole_of(template: Any) -> Path | None:
+def placeholder_path(template: Any) -> Path | None:
     """Return the path of `...` in the template, or None."""
     if template is ...:
         return ()
     inside = enumerate(template) if isinstance(template, list) else ()
     for key, each in template.items() if isinstance(template, dict) else inside:
-        below = hole_of(each)
+        below = placeholder_path(each)
         if below is not None:
             return (key, *below)
     return None
 
 
-def found_at(value: Any, path: Iterable[Any]) -> Any:
+def value_at(value: Any, path: Iterable[Any]) -> Any:
     """Return the part of `value` at `path`. Raises KeyError, IndexError or TypeError if it does not exist."""
     for step in path:
         value = value[step]
     return value
 
 
-def by_key(changes: Iterable[Change], depth: int) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
+def group_by_key(
+    changes: Iterable[JsonChange], depth: int
+) -> tuple[dict[Any, list[JsonChange]], dict[Any, list[JsonChange]]]:
     """Split changes into those of this container's own items and those further down. Both are grouped by key."""
-    here: dict[Any, list[Change]] = {}
-    below: dict[Any, list[Change]] = {}
+    here: dict[Any, list[JsonChange]] = {}
+    below: dict[Any, list[JsonChange]] = {}
     last = depth + 1
     for change in changes:
         path = change.path

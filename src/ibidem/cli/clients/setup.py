@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ...environment import read_bounded
-from ...proxy.settings import PROVIDERS, base_url, is_loopback
+from ...proxy.settings import PROVIDERS, is_loopback, normalize_base_url
 
 MAX_SETTINGS_BYTES = 2**20
 """Largest settings file of a client that is read."""
@@ -64,7 +64,7 @@ class ClientContext:
     environment: Mapping[str, str]
     folder: Path
     """Current folder."""
-    named: Container[str] = ()
+    explicit_providers: Container[str] = ()
     """Providers whose upstream the user named with `--upstream`. Base URLs are not inherited for them."""
 
     @property
@@ -105,7 +105,7 @@ class ClientSetup:
     notices: tuple[str, ...] = ()
     """Lines that the user reads before the command starts."""
 
-    def having(
+    def with_routes(
         self, *, upstreams: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
     ) -> ClientSetup:
         """Return this setup with more upstreams and variables."""
@@ -115,17 +115,17 @@ class ClientSetup:
             variables={**self.variables, **(variables or {})},
         )
 
-    def without(self, names: Container[str]) -> ClientSetup:
+    def without_variables(self, names: Container[str]) -> ClientSetup:
         """Return this setup without these variables."""
         return replace(self, variables={name: text for name, text in self.variables.items() if name not in names})
 
-    def ignoring(self, providers: Container[str]) -> ClientSetup:
+    def without_providers(self, providers: Container[str]) -> ClientSetup:
         """Return this setup without these providers' variables and upstreams: the client ignores such variables."""
         names = {variable.name for variable in VARIABLES if variable.provider in providers}
         upstreams = {name: url for name, url in self.upstreams.items() if name not in providers}
-        return replace(self.without(names), upstreams=upstreams)
+        return replace(self.without_variables(names), upstreams=upstreams)
 
-    def noting(self, *lines: str) -> ClientSetup:
+    def with_notices(self, *lines: str) -> ClientSetup:
         """Return this setup with more notices."""
         return replace(self, notices=(*self.notices, *lines))
 
@@ -135,35 +135,35 @@ def inherit_base_urls(context: ClientContext) -> ClientSetup:
     upstreams: dict[str, str] = {}
     variables: dict[str, str] = {}
     for provider in dict.fromkeys(variable.provider for variable in VARIABLES):
-        upstream, paths = _inherit(provider, context)
+        upstream, paths = _inherit_provider(provider, context)
         if upstream:
             upstreams[provider] = upstream
         variables |= {name: f"{{url}}/{provider}{path}" for name, path in paths.items()}
     return ClientSetup(upstreams, variables)
 
 
-def _inherit(provider: str, context: ClientContext) -> tuple[str, dict[str, str]]:
+def _inherit_provider(provider: str, context: ClientContext) -> tuple[str, dict[str, str]]:
     """Return the provider's old base URL ("" if no variable is set), and for each variable the path after the proxy's
     address."""
     variables = [variable for variable in VARIABLES if variable.provider == provider]
     values = {variable.name: context.environment.get(variable.name, "") for variable in variables}
-    before = {each.name: split_base_url(values[each.name], each.path) for each in variables if values[each.name]}
-    if provider in context.named or not before:
+    previous_urls = {each.name: split_base_url(values[each.name], each.path) for each in variables if values[each.name]}
+    if provider in context.explicit_providers or not previous_urls:
         return "", {variable.name: variable.path for variable in variables}
-    first = next((variable for variable in variables if before.get(variable.name)), None)
-    if first is None or (parts := before[first.name]) is None:
+    first = next((variable for variable in variables if previous_urls.get(variable.name)), None)
+    if first is None or (parts := previous_urls[first.name]) is None:
         return "", {}  # not a URL: let the client complain about it
     upstream, path = parts
-    paths = {name: each[1] for name, each in before.items() if each and each[0] == upstream}
+    paths = {name: each[1] for name, each in previous_urls.items() if each and each[0] == upstream}
     if path == first.path:  # if the version is missing, the other names cannot be derived
-        paths |= {variable.name: variable.path for variable in variables if variable.name not in before}
+        paths |= {variable.name: variable.path for variable in variables if variable.name not in previous_urls}
     return upstream, paths
 
 
 def split_base_url(text: str, path: str) -> tuple[str, str] | None:
     """Split a base URL into upstream and `path`; the path is "" if the URL does not end with it. None if not a URL."""
     try:
-        url = base_url(text)
+        url = normalize_base_url(text)
     except ValueError:
         return None
     return (url.removesuffix(path), path) if path and url.endswith(path) else (url, "")
@@ -174,7 +174,7 @@ def start_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment for a proxy at `url`. `upstreams` are the proxy's, by provider."""
 
-    def filled(text: str) -> str:
+    def fill_placeholders(text: str) -> str:
         return text.replace("{url}", url).replace("{folder}", folder)
 
     defaults, variables = dict(setup.defaults), dict(setup.variables)
@@ -184,11 +184,11 @@ def start_command(
         if upstreams["anthropic"] == PROVIDERS["anthropic"]:
             defaults[TOOL_SEARCH] = "true"
     environment = {name: text for name, text in context.environment.items() if name not in setup.unset}
-    variables = {name: filled(text) for name, text in variables.items()}
-    defaults = {name: filled(text) for name, text in defaults.items()}
-    ready = {**defaults, **environment, **variables, OWN_ADDRESS: url, **bypass_other_proxies(environment)}
+    variables = {name: fill_placeholders(text) for name, text in variables.items()}
+    defaults = {name: fill_placeholders(text) for name, text in defaults.items()}
+    child_environment = {**defaults, **environment, **variables, OWN_ADDRESS: url, **bypass_other_proxies(environment)}
     program, *rest = setup.command or context.command
-    return [program, *map(filled, setup.arguments), *rest], ready
+    return [program, *map(fill_placeholders, setup.arguments), *rest], child_environment
 
 
 def bypass_other_proxies(environment: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import click
 
 from ...errors import IbidemError, one_line
-from ..errors import our_fault
+from ..errors import bug_message
 
 Verdict = Literal["ok", "note", "problem"]
 
@@ -21,7 +21,7 @@ CHECK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CheckContext:
     """Environment of the checks. Checks read it from here, so that tests can replace it."""
 
     variables: Mapping[str, str]
@@ -43,7 +43,7 @@ class Check(NamedTuple):
     """A check with its name in the output."""
 
     name: str
-    look: Callable[[Machine], Iterable[CheckResult]]
+    run: Callable[[CheckContext], Iterable[CheckResult]]
 
 
 class CheckLine(NamedTuple):
@@ -55,48 +55,48 @@ class CheckLine(NamedTuple):
     remedy: str
 
 
-class _Running:
+class _CheckThread:
     """A check in its own thread. `lines` waits for it until the deadline."""
 
-    def __init__(self, check: Check, machine: Machine) -> None:
+    def __init__(self, check: Check, machine: CheckContext) -> None:
         self.check = check
-        self.found: list[CheckResult] = []
+        self.results: list[CheckResult] = []
         self._machine = machine
         self._thread = threading.Thread(target=self._run, name=f"doctor: {check.name}", daemon=True)
         self._thread.start()
 
-    def lines(self, deadline: float) -> list[CheckLine]:
+    def wait_for_lines(self, deadline: float) -> list[CheckLine]:
         """Return the results found before the deadline, as output lines."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        found = list(self.found)
+        results = list(self.results)
         if self._thread.is_alive():
-            found.append(
+            results.append(
                 CheckResult("problem", f"not finished after {CHECK_SECONDS:.0f} s", "run it again on an idle machine")
             )
-        return [CheckLine(self.check.name, it.status, one_line(it.text), one_line(it.remedy)) for it in found]
+        return [CheckLine(self.check.name, it.status, one_line(it.text), one_line(it.remedy)) for it in results]
 
     def _run(self) -> None:
         try:
-            for finding in self.check.look(self._machine):
-                self.found.append(finding)
+            for result in self.check.run(self._machine):
+                self.results.append(result)
         except (IbidemError, click.ClickException) as error:
-            self.found.append(problem_of(error))
+            self.results.append(problem_from_error(error))
         except Exception as error:
-            self.found.append(CheckResult("problem", f"the check itself failed: {our_fault(error)}"))
+            self.results.append(CheckResult("problem", f"the check itself failed: {bug_message(error)}"))
 
 
-def problem_of(error: Exception) -> CheckResult:
+def problem_from_error(error: Exception) -> CheckResult:
     """Convert an error of ours to a result. The last sentence of its message, or the text after the last colon, is the
     remedy."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    what, found, remedy = text.rpartition(". ")
-    if not found:
-        what, found, remedy = text.rpartition(": ")
-    return CheckResult("problem", what, remedy) if found else CheckResult("problem", text)
+    what, separator, remedy = text.rpartition(". ")
+    if not separator:
+        what, separator, remedy = text.rpartition(": ")
+    return CheckResult("problem", what, remedy) if separator else CheckResult("problem", text)
 
 
-def examine(checks: Sequence[Check], machine: Machine) -> list[CheckLine]:
+def run_checks(checks: Sequence[Check], machine: CheckContext) -> list[CheckLine]:
     """Run all checks and return their results, in order."""
     deadline = time.monotonic() + CHECK_SECONDS
-    running = [_Running(check, machine) for check in checks]
-    return [line for each in running for line in each.lines(deadline)]
+    threads = [_CheckThread(check, machine) for check in checks]
+    return [line for each in threads for line in each.wait_for_lines(deadline)]

@@ -28,38 +28,38 @@ OPENCODE_ADDRESSES = {
 LABEL = "ibidem.proxy"
 
 
-def claude(url: str) -> str:
+def claude_settings(url: str) -> str:
     """Return settings.json for Claude Code."""
-    return _json({"env": _claude_variables(url)})
+    return _to_json({"env": _claude_variables(url)})
 
 
-def codex(url: str) -> str:
+def codex_settings(url: str) -> str:
     """Return the line for config.toml of Codex."""
     return f"openai_base_url = {json.dumps(CODEX_ADDRESS.format(url=url))}\n"
 
 
-def opencode(url: str) -> str:
+def opencode_settings(url: str) -> str:
     """Return opencode.json."""
     providers = {
         name: {"options": {"baseURL": address.format(url=url)}} for name, address in OPENCODE_ADDRESSES.items()
     }
-    return _json({"$schema": "https://opencode.ai/config.json", "provider": providers})
+    return _to_json({"$schema": "https://opencode.ai/config.json", "provider": providers})
 
 
-def ide(url: str) -> str:
+def vscode_settings(url: str) -> str:
     """Return settings.json of VS Code for the Claude Code extension."""
     rows = [{"name": name, "value": value} for name, value in _claude_variables(url).items()]
-    return _json({"claudeCode.environmentVariables": rows})
+    return _to_json({"claudeCode.environmentVariables": rows})
 
 
-def statusline(_: str) -> str:
+def statusline_settings(_: str) -> str:
     """Return settings.json that enables the status line of Claude Code."""
-    found = shutil.which("ibidem")
-    command = "ibidem statusline" if found else shlex.join([sys.executable, "-m", "ibidem.cli", "statusline"])
-    return _json({"statusLine": {"type": "command", "command": command}})
+    program = shutil.which("ibidem")
+    command = "ibidem statusline" if program else shlex.join([sys.executable, "-m", "ibidem.cli", "statusline"])
+    return _to_json({"statusLine": {"type": "command", "command": command}})
 
 
-def systemd(url: str) -> str:
+def systemd_unit(url: str) -> str:
     """Return a unit for `systemctl --user`. It always restarts the proxy, because clients fail without it."""
     return "\n".join(
         [
@@ -68,7 +68,7 @@ def systemd(url: str) -> str:
             "StartLimitIntervalSec=0",
             "",
             "[Service]",
-            f"ExecStart={' '.join(map(_in_unit, _proxy(url)))}",
+            f"ExecStart={' '.join(map(_quote_unit_word, _proxy_command(url)))}",
             "Restart=always",
             "RestartSec=2",
             "",
@@ -79,12 +79,12 @@ def systemd(url: str) -> str:
     )
 
 
-def launchd(url: str) -> str:
+def launchd_plist(url: str) -> str:
     """Return a property list for `launchctl`. It starts the proxy at login and always restarts it."""
     log = str(Path.home() / "Library" / "Logs" / "ibidem.log")
     agent = {
         "Label": LABEL,
-        "ProgramArguments": _proxy(url),
+        "ProgramArguments": _proxy_command(url),
         "RunAtLoad": True,
         "KeepAlive": True,
         "StandardOutPath": log,
@@ -93,16 +93,16 @@ def launchd(url: str) -> str:
     return plistlib.dumps(agent).decode()
 
 
-def _proxy(url: str) -> list[str]:
+def _proxy_command(url: str) -> list[str]:
     """Return the command of a proxy at this address. Without WebSockets, Codex uses HTTP, which can be rewritten."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.path:
         raise InputError("--url", "not an address for a service: use one such as http://127.0.0.1:8123, without a path")
-    where = ["--host", parts.hostname or "", "--port", str(parts.port or 80)]
-    return [sys.executable, "-m", "ibidem.cli", "proxy", *where, "--no-websockets"]
+    address = ["--host", parts.hostname or "", "--port", str(parts.port or 80)]
+    return [sys.executable, "-m", "ibidem.cli", "proxy", *address, "--no-websockets"]
 
 
-def _in_unit(word: str) -> str:
+def _quote_unit_word(word: str) -> str:
     """Quote a word of a command line for a systemd unit: escape specifiers, variables and quotes."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"' if any(char in word for char in " \t'\";\\") else word
@@ -112,5 +112,5 @@ def _claude_variables(url: str) -> dict[str, str]:
     return {name: value.format(url=url) for name, value in CLAUDE_VARIABLES.items()}
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, indent=2) + "\n"

@@ -13,12 +13,12 @@ from ...recordings import Recording
 from ...render.number_format import plural
 from ...report.measure import ReportSettings
 from ...report.trace import SessionTrace
-from ..errors import InputError, at_the_prompt
-from ..logs import FoundLog, label
+from ..errors import InputError, reword_for_cli
+from ..logs import AgentLog, session_name
 from ..options import echo_json
-from ..view.session_request import LoggedRequest, logged_request
-from ..waiting import waiting
-from ..writing import output
+from ..view.session_request import LoggedRequest, view_logged_request
+from ..waiting import show_elapsed_time
+from ..writing import open_output
 
 
 class SessionOptions(NamedTuple):
@@ -33,72 +33,72 @@ class SessionOptions(NamedTuple):
     as_json: bool
 
 
-def show_session(found: FoundLog, options: SessionOptions) -> int:
+def show_session(log: AgentLog, options: SessionOptions) -> int:
     """Show one request of a session in a log."""
-    session = found.named(options.session)
-    number = _number(found, session, options.request)
+    session = log.find_session(options.session)
+    number = _request_index(log, session, options.request)
     trace = trace_session(session, options.profile)
     if number is None:
         number = max((place for place, each in enumerate(trace.requests) if each.new), default=len(trace) - 1)
-    whole = options.everything or options.as_json
-    command = _command(found, session, options)
-    shown = logged_request(trace, number, command, everything=whole, linked=options.out is not None)
-    with output(options.out) as write:
+    show_all = options.everything or options.as_json
+    command = _show_command(log, session, options)
+    request = view_logged_request(trace, number, command, everything=show_all, with_targets=options.out is not None)
+    with open_output(options.out) as write:
         if options.out is not None:
             from ..view.page import logged_page
 
-            write(logged_page(shown).encode("utf-8", "replace"))
+            write(logged_page(request).encode("utf-8", "replace"))
     err = options.out == "-" or (options.out is not None and not options.as_json)
-    _introduce(found, session, err or options.as_json)
+    _print_source(log, session, err or options.as_json)
     if options.as_json:
-        told = {"file": found.where, "session": shown.names.id, "name": session.name, "agent": session.agent}
-        told |= {"title": session.title, "format": session.format, "profile": options.profile}
-        echo_json({**told, **shown.as_dict()}, err)
+        values = {"file": log.display_name, "session": request.names.id, "name": session.name, "agent": session.agent}
+        values |= {"title": session.title, "format": session.format, "profile": options.profile}
+        echo_json({**values, **request.as_dict()}, err)
         return 0
-    _draw(shown, options, err)
+    _draw_request(request, options, err)
     return 0
 
 
-def _draw(shown: LoggedRequest, options: SessionOptions, err: bool) -> None:
+def _draw_request(request: LoggedRequest, options: SessionOptions, err: bool) -> None:
     from ..view.columns import draw_logged  # importing rich takes a while
 
     stream = sys.stderr if err else sys.stdout
-    draw_logged(shown, stream, everything=options.everything, plain=options.no_color, texts=options.out is None)
+    draw_logged(request, stream, everything=options.everything, plain=options.no_color, texts=options.out is None)
 
 
 def trace_session(session: Recording, profile: str) -> SessionTrace:
     """Replay a session with a profile. Raises InputError."""
     try:
-        with waiting(f"replaying {plural(session.length, 'request')}"):
+        with show_elapsed_time(f"replaying {plural(session.length, 'request')}"):
             return SessionTrace(session, ReportSettings((profile,)), profile)
     except IbidemError as error:
-        raise InputError("show", at_the_prompt(str(error))) from None
+        raise InputError("show", reword_for_cli(str(error))) from None
 
 
-def _number(found: FoundLog, session: Recording, wanted: int | None) -> int | None:
+def _request_index(log: AgentLog, session: Recording, number: int | None) -> int | None:
     """Return the index of the request that `--request` selects, or None without the option. Raises InputError."""
-    if wanted is None:
+    if number is None:
         return None
-    if not 0 < abs(wanted) <= session.length:
+    if not 0 < abs(number) <= session.length:
         what = f"has {plural(session.length, 'request')}"
-        raise InputError(found.where, f"{what}: --request takes 1 to {session.length:,}, or -1 for the last")
-    return wanted - 1 if wanted > 0 else session.length + wanted
+        raise InputError(log.display_name, f"{what}: --request takes 1 to {session.length:,}, or -1 for the last")
+    return number - 1 if number > 0 else session.length + number
 
 
-def _command(found: FoundLog, session: Recording, options: SessionOptions) -> str:
-    words = [f"ibidem show {found.argument}"]
-    if len(found.sessions) > 1:
-        words.append(f"--session {one_line(shlex.quote(label(session)))}")
+def _show_command(log: AgentLog, session: Recording, options: SessionOptions) -> str:
+    words = [f"ibidem show {log.quoted_argument}"]
+    if len(log.sessions) > 1:
+        words.append(f"--session {one_line(shlex.quote(session_name(session)))}")
     if options.profile != "lossless":
         words.append(f"--profile {shlex.quote(options.profile)}")
     return " ".join(words)
 
 
-def _introduce(found: FoundLog, session: Recording, err: bool) -> None:
-    count = len(found.sessions)
+def _print_source(log: AgentLog, session: Recording, err: bool) -> None:
+    count = len(log.sessions)
     if count > 1:
-        others = [label(each) for each in found.sessions if each is not session][:3]
+        others = [session_name(each) for each in log.sessions if each is not session][:3]
         more = ", …" if count > 4 else ""
-        this = f"Showing {label(session)}, with {plural(session.length, 'request')}"
-        told = f"{found.where} has {count:,} sessions. {this}. --session NAME shows another: {', '.join(others)}{more}"
-        click.echo(one_line(told), err=err)
+        this = f"Showing {session_name(session)}, with {plural(session.length, 'request')}"
+        sentence = f"{log.display_name} has {count:,} sessions. {this}. --session NAME shows another: {', '.join(others)}{more}"
+        click.echo(one_line(sentence), err=err)

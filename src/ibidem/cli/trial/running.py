@@ -13,41 +13,41 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ...billing.prices import Prices
-from ...environment import data_folder, variables
+from ...environment import data_folder, environment_variables
 from ...errors import IbidemError, one_line
 from ...recordings import LogError, read
 from ...render.number_format import dollars, plural
 from ...render.templates import check_jinja
 from ...report.log_sources import LogFile, fetch
-from ...trial.ask import ProviderClient, base_for, key_for
+from ...trial.ask import ProviderClient, find_api_key, find_base_url
 from ...trial.driver import HARM, TrialRun
-from ...trial.ledger import TrialLedger, TrialSetup, resumed
-from ...trial.order import SessionPlan, probe_lanes
+from ...trial.ledger import RunLog, TrialSetup, resume_run
+from ...trial.order import SessionPlan, schedule_probes
 from ...trial.planning import (
     MAX_POINTS,
     USUAL_POINTS,
     LoadedSession,
     TrialPlan,
     TrialTarget,
-    asked_surveys,
     check_price,
-    load,
+    choose_target,
+    compute_saving,
+    load_session,
+    make_session_plan,
+    make_setup,
     plan_trial,
-    saving,
-    session_plan,
-    setup_of,
-    surveys_of,
-    target,
+    select_surveys,
+    survey_log,
 )
 from ...trial.points import SessionSurvey, session_digest
 from ...trial.providers import TRIAL_PROVIDERS
-from ..errors import InputError, at_the_prompt, reason, say
-from ..prices import price_file
-from ..report.progress import progress
-from ..report.select import installed_agent_logs, named
-from ..writing import check_place
-from .telling import hooks, told, told_plan
-from .watching import TrialWatch, interrupted
+from ..errors import InputError, describe_os_error, print_error, reword_for_cli
+from ..prices import read_price_file
+from ..report.progress import show_progress
+from ..report.select import installed_agent_logs, logs_at
+from ..writing import check_output_path
+from .telling import print_plan, print_verdict, progress_hooks
+from .watching import TrialProgress, handle_interrupt
 
 EXIT_INTERRUPTED = 130
 USUAL_SAMPLES, USUAL_PROFILE = 4, "lossless"
@@ -77,126 +77,126 @@ class TrialOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _PreparedTrial:
     """A trial before its first model call."""
 
-    ledger: TrialLedger
+    ledger: RunLog
     sessions: Sequence[SessionPlan]
     surveys: dict[str, SessionSurvey]
-    aim: TrialTarget
+    target: TrialTarget
 
-    def load(self, plan: SessionPlan) -> LoadedSession:
+    def load_session(self, plan: SessionPlan) -> LoadedSession:
         """Load a session with the requests of its decision points."""
-        return load(self.surveys[plan.session], plan.points, self.ledger.setup.profile, self.aim)
+        return load_session(self.surveys[plan.session], plan.points, self.ledger.setup.profile, self.target)
 
 
-def run(paths: tuple[str, ...], options: TrialOptions) -> int:
+def run_trial(paths: tuple[str, ...], options: TrialOptions) -> int:
     """Run or resume a trial. Returns the exit code."""
-    check_place(options.page)
+    check_output_path(options.page)
     if options.page is not None:
         check_jinja()
     if options.out in ("", "-"):
         raise InputError("--out", "not a file: pass a file path, or omit --out to create one")
-    check_place(options.out)
+    check_output_path(options.out)
     try:
-        return _run(paths, options)
+        return _run_checked(paths, options)
     except IbidemError as error:
-        raise InputError("trial", at_the_prompt(str(error))) from None
+        raise InputError("trial", reword_for_cli(str(error))) from None
 
 
-def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
+def _run_checked(paths: tuple[str, ...], options: TrialOptions) -> int:
     if not options.dry_run:
         _check_keys()
-    prices = Prices(price_file(options.price_file))
-    logs = _logs(paths)
+    prices = Prices(read_price_file(options.price_file))
+    logs = _select_logs(paths)
     if options.resume is not None:
-        ready = _resumed(Path(options.resume), logs, prices, options)
+        prepared = _resume_trial(Path(options.resume), logs, prices, options)
     else:
-        found = _planned(logs, prices, options)
-        if isinstance(found, int):
-            return found
-        ready = found
-    ledger = ready.ledger
-    ledger.keeps_answers = options.keep_answers
-    provider = TRIAL_PROVIDERS[ready.aim.format]
-    key = key_for(provider, variables())
-    base = base_for(provider, variables(), options.upstream)
-    client = ProviderClient(provider, base, key, ready.aim.model)
+        planned_trial = _plan_trial(logs, prices, options)
+        if isinstance(planned_trial, int):
+            return planned_trial
+        prepared = planned_trial
+    ledger = prepared.ledger
+    ledger.stores_texts = options.keep_answers
+    provider = TRIAL_PROVIDERS[prepared.target.format]
+    key = find_api_key(provider, environment_variables())
+    base = find_base_url(provider, environment_variables(), options.upstream)
+    client = ProviderClient(provider, base, key, prepared.target.model)
     if options.resume is None:
-        _begin(ledger, options.out)
+        _create_run_log(ledger, options.out)
     else:
-        say(f"requests are sent to {base}")  # a variable may have changed since the first run
+        print_error(f"requests are sent to {base}")  # a variable may have changed since the first run
     try:
-        why = asyncio.run(_ask(ready, client))
+        stop_reason = asyncio.run(_call_model(prepared, client))
     except (KeyboardInterrupt, IbidemError):
-        _say_resumable(ledger, paths, options)
+        _print_resume_command(ledger, paths, options)
         raise
     finally:
         ledger.close()
-    told(ledger, as_json=options.as_json, page=options.page)
-    if why and why != HARM:
-        _say_resumable(ledger, paths, options, why)
-    return EXIT_INTERRUPTED if why == "interrupted" else 0
+    print_verdict(ledger, as_json=options.as_json, page=options.page)
+    if stop_reason and stop_reason != HARM:
+        _print_resume_command(ledger, paths, options, stop_reason)
+    return EXIT_INTERRUPTED if stop_reason == "interrupted" else 0
 
 
 def _check_keys() -> None:
     """Raise IbidemError if there is no API key for any provider. Called before logs are read, which takes long."""
-    wrong = []
+    messages = []
     for provider in TRIAL_PROVIDERS.values():
         try:
-            key_for(provider, variables())
+            find_api_key(provider, environment_variables())
             return
         except IbidemError as error:
-            wrong.append(str(error))
+            messages.append(str(error))
     names = ", ".join(dict.fromkeys(each.key_variables[0] for each in TRIAL_PROVIDERS.values()))
-    none = f"no API key: set one of {names}"
-    raise IbidemError(next((words for words in wrong if not words.startswith("no API key")), none))
+    no_key_message = f"no API key: set one of {names}"
+    raise IbidemError(next((words for words in messages if not words.startswith("no API key")), no_key_message))
 
 
-def _say_resumable(ledger: TrialLedger, paths: Sequence[str], options: TrialOptions, why: str = "") -> None:
+def _print_resume_command(ledger: RunLog, paths: Sequence[str], options: TrialOptions, stop_reason: str = "") -> None:
     """Print the command that resumes the trial."""
     more = dict[str, str | None](
         {"--resume": str(ledger.path), "--upstream": options.upstream, "--prices": options.price_file}
     )
     words = [*paths, *(word for name, value in more.items() if value is not None for word in (name, value))]
     command = f"ibidem trial {shlex.join(words)}"
-    if why == "budget":
-        told = f"the budget is used up ({dollars(ledger.spent)} spent)"
-        say(f"{told}. To continue with more: {command} --budget {math.ceil(2 * ledger.budget)}")
+    if stop_reason == "budget":
+        reason_text = f"the budget is used up ({dollars(ledger.spent)} spent)"
+        print_error(f"{reason_text}. To continue with more: {command} --budget {math.ceil(2 * ledger.budget)}")
     else:
-        say(f"{dollars(ledger.spent)} spent. To continue: {command}")
+        print_error(f"{dollars(ledger.spent)} spent. To continue: {command}")
 
 
 # ── logs and plan ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _logs(paths: tuple[str, ...]) -> list[LogFile]:
+def _select_logs(paths: tuple[str, ...]) -> list[LogFile]:
     if paths:
-        return list(named(paths, None))
+        return list(logs_at(paths, None))
     newest = sorted(installed_agent_logs(), key=lambda log: (log.written or 0.0, log.path), reverse=True)
     if not newest:
         raise InputError("trial", "no agent logs on this machine: pass some, or record with `ibidem proxy --record`")
-    kept, size = list[LogFile](), 0
+    selected, size = list[LogFile](), 0
     for log in newest:
-        if kept and size + log.size > MAX_LOG_BYTES:
-            say(f"reading the newest {len(kept):,} of {len(newest):,} logs. Pass paths to read others.")
+        if selected and size + log.size > MAX_LOG_BYTES:
+            print_error(f"reading the newest {len(selected):,} of {len(newest):,} logs. Pass paths to read others.")
             break
-        kept.append(log)
+        selected.append(log)
         size += log.size
-    return kept
+    return selected
 
 
-def _surveys(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
-    surveys, unread = list[SessionSurvey](), 0
-    with progress("finding decision points", sum(log.size for log in logs)) as done:
+def _survey_logs(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
+    surveys, unread_count = list[SessionSurvey](), 0
+    with show_progress("finding decision points", sum(log.size for log in logs)) as report_progress:
         for log in logs:
             try:
-                surveys += surveys_of(log.path, profile)
+                surveys += survey_log(log.path, profile)
             except (LogError, OSError, RecursionError):
-                unread += 1
-            done(log.size, f"{sum(len(each.points) for each in surveys):,} points")
-    if unread:
-        say(f"{unread:,} of {len(logs):,} files have no readable session")
+                unread_count += 1
+            report_progress(log.size, f"{sum(len(each.points) for each in surveys):,} points")
+    if unread_count:
+        print_error(f"{unread_count:,} of {len(logs):,} files have no readable session")
     if not surveys:
         raise InputError(
             "trial", "no recorded session in these files: pass logs of agents, or of `ibidem proxy --record`"
@@ -204,172 +204,178 @@ def _surveys(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
     return surveys
 
 
-def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready | int:
+def _plan_trial(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _PreparedTrial | int:
     """Plan the trial and print the plan. Return the prepared trial; with `--dry-run`, the exit code."""
     profile = options.profile or USUAL_PROFILE
     samples = options.samples or USUAL_SAMPLES
     seed = options.seed or 0
-    every = _surveys(logs, profile)
+    all_surveys = _survey_logs(logs, profile)
     elsewhere = options.upstream is not None
-    aim = target(every, prices, options.model, elsewhere=elsewhere)
-    surveys = asked_surveys(every, aim, named=options.model is not None, elsewhere=elsewhere)
-    base = base_for(TRIAL_PROVIDERS[aim.format], variables(), options.upstream)
-    most = options.points or (USUAL_POINTS if options.budget is None else MAX_POINTS)
-    with progress("planning", 0) as done:
+    trial_target = choose_target(all_surveys, prices, options.model, elsewhere=elsewhere)
+    surveys = select_surveys(all_surveys, trial_target, is_model_given=options.model is not None, elsewhere=elsewhere)
+    base = find_base_url(TRIAL_PROVIDERS[trial_target.format], environment_variables(), options.upstream)
+    max_points = options.points or (USUAL_POINTS if options.budget is None else MAX_POINTS)
+    with show_progress("planning", 0) as report_progress:
         plan = plan_trial(
             surveys,
-            aim,
+            trial_target,
             profile=profile,
             samples=samples,
             seed=seed,
-            most=most,
+            most=max_points,
             budget=options.budget,
-            looked=lambda: done(0, ""),
+            on_session=lambda: report_progress(0, ""),
             probes=options.probes,
         )
         if not plan.sessions:
-            raise IbidemError(_too_little(plan, options.budget))
-        chosen = {session.session for session in plan.sessions}
-        spared = saving([each for each in surveys if each.digest in chosen], profile, aim)
-    setup = setup_of(
+            raise IbidemError(_no_sessions_message(plan, options.budget))
+        planned_digests = {session.session for session in plan.sessions}
+        savings = compute_saving([each for each in surveys if each.digest in planned_digests], profile, trial_target)
+    setup = make_setup(
         plan,
         surveys,
-        aim,
+        trial_target,
         profile=profile,
         samples=samples,
         seed=seed,
         budget=options.budget or 0.0,
         elsewhere=elsewhere,
-        started=time.time(),
-        spared=spared,
-        notes=list(_left_out(every, surveys, plan)),
+        start_time=time.time(),
+        trial_saving=savings,
+        notes=list(_exclusion_notes(all_surveys, surveys, plan)),
         probes=options.probes,
         exact=options.points is not None,
     )
-    told_plan(plan, setup, base, as_json=options.as_json and options.dry_run, dry_run=options.dry_run)
+    print_plan(plan, setup, base, as_json=options.as_json and options.dry_run, dry_run=options.dry_run)
     if options.dry_run:
         return 0
-    ledger = TrialLedger(setup, rung=plan.rung, budget=setup.budget)
-    return _Ready(ledger, plan.sessions, {each.digest: each for each in surveys}, aim)
+    ledger = RunLog(setup, thinking_level=plan.thinking_level, budget=setup.budget)
+    return _PreparedTrial(ledger, plan.sessions, {each.digest: each for each in surveys}, trial_target)
 
 
-def _too_little(plan: TrialPlan, budget: float | None) -> str:
-    if (plan.cut or plan.too_long) and budget is not None:
-        told = f"{dollars(budget)} is not enough for requests of this size"
-        return f"{told}: increase --budget, or reduce --samples"
+def _no_sessions_message(plan: TrialPlan, budget: float | None) -> str:
+    if (plan.is_budget_limited or plan.too_long) and budget is not None:
+        problem = f"{dollars(budget)} is not enough for requests of this size"
+        return f"{problem}: increase --budget, or reduce --samples"
     return "the provider would reject every recorded request: pass other recordings"
 
 
-def _left_out(every: Sequence[SessionSurvey], asked: Sequence[SessionSurvey], plan: TrialPlan) -> Iterator[str]:
-    others = sum(bool(each.points) for each in every) - sum(bool(each.points) for each in asked)
-    if others > 0:
-        yield f"left out: {plural(others, 'session')} of other models or formats, or copied"
+def _exclusion_notes(
+    surveys: Sequence[SessionSurvey], selected: Sequence[SessionSurvey], plan: TrialPlan
+) -> Iterator[str]:
+    excluded_count = sum(bool(each.points) for each in surveys) - sum(bool(each.points) for each in selected)
+    if excluded_count > 0:
+        yield f"left out: {plural(excluded_count, 'session')} of other models or formats, or copied"
     if plan.too_long:
         points = plural(len(plan.too_long), "point")
         yield f"left out: {points} in long requests, since one session may take only a part of the budget"
-    if plan.unsound:
+    if plan.unsound_count:
         why = "that the provider would refuse as recorded, or whose size is not known (files by address)"
-        yield f"left out: {plural(plan.unsound, 'point')} {why}"
+        yield f"left out: {plural(plan.unsound_count, 'point')} {why}"
 
 
-def _begin(ledger: TrialLedger, out: str | None) -> None:
+def _create_run_log(ledger: RunLog, out: str | None) -> None:
     if out is None:
         folder = data_folder() / "trials"
         name = f"trial-{datetime.fromtimestamp(ledger.setup.started, UTC):%Y%m%dT%H%M%S}.jsonl"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(one_line(str(folder)), reason(error)) from None
+            raise InputError(one_line(str(folder)), describe_os_error(error)) from None
         ledger.path = folder / name
     else:
         ledger.path = Path(out)
     try:
-        ledger.begin()
+        ledger.create_file()
     except FileExistsError:
         raise InputError(
             one_line(str(ledger.path)), "already exists: continue with --resume, or pass another"
         ) from None
     except OSError as error:
-        raise InputError(one_line(str(ledger.path)), reason(error)) from None
-    say(f"writing {ledger.path}")
+        raise InputError(one_line(str(ledger.path)), describe_os_error(error)) from None
+    print_error(f"writing {ledger.path}")
 
 
-def _resumed(path: Path, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready:
+def _resume_trial(path: Path, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _PreparedTrial:
     try:
-        ledger = resumed(path)
+        ledger = resume_run(path)
     except OSError as error:
-        raise InputError(one_line(str(path)), reason(error)) from None
+        raise InputError(one_line(str(path)), describe_os_error(error)) from None
     try:
-        return _found_as_it_was(ledger, logs, prices, options)
+        return _prepare_resumed(ledger, logs, prices, options)
     except BaseException:
         ledger.close()
         raise
 
 
-def _found_as_it_was(ledger: TrialLedger, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready:
+def _prepare_resumed(ledger: RunLog, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _PreparedTrial:
     setup = ledger.setup
     if options.budget is not None and options.budget != ledger.budget:
-        ledger.note(budget=options.budget)
+        ledger.log_change(budget=options.budget)
     price = prices.of(setup.model, setup.format)
     if price.assumed:
         raise IbidemError(f"no known price for {setup.model!r}: pass --prices FILE as in the first run")
     check_price(price, setup.model)
     if setup.elsewhere and options.upstream is None:
         raise IbidemError("this trial was started with --upstream: pass the same URL again")
-    aim = TrialTarget(setup.format, setup.model, price)
-    wanted = {point.session for point in setup.points}
-    surveys = _found_again(logs, wanted, setup)
+    trial_target = TrialTarget(setup.format, setup.model, price)
+    session_digests = {point.session for point in setup.points}
+    surveys = _find_sessions(logs, session_digests, setup)
     sessions = []
-    for name, known in list(surveys.items()):
+    for name, survey in list(surveys.items()):
         points = [point for point in setup.points if point.session == name]
         try:
-            loaded = load(known, points, setup.profile, aim)
+            loaded_session = load_session(survey, points, setup.profile, trial_target)
         except IbidemError:  # the log has changed
             del surveys[name]
             continue
-        sessions.append(session_plan(points, loaded, ledger.rung, setup.seed if setup.probes else None))
+        sessions.append(
+            make_session_plan(points, loaded_session, ledger.thinking_level, setup.seed if setup.probes else None)
+        )
     if not sessions:
         raise IbidemError("these logs have no unchanged session of this trial: pass the logs of the first run")
-    if missing := len(wanted - surveys.keys()):
-        say(f"{missing:,} of {len(wanted):,} sessions are missing or changed in these logs and are skipped")
+    if missing_count := len(session_digests - surveys.keys()):
+        print_error(
+            f"{missing_count:,} of {len(session_digests):,} sessions are missing or changed in these logs and are skipped"
+        )
     order = {session: place for place, session in enumerate(dict.fromkeys(point.session for point in setup.points))}
     sessions.sort(key=lambda each: order[each.session])
-    return _Ready(ledger, sessions, surveys, aim)
+    return _PreparedTrial(ledger, sessions, surveys, trial_target)
 
 
-def _found_again(logs: Iterable[LogFile], wanted: set[str], setup: TrialSetup) -> dict[str, SessionSurvey]:
-    found: dict[str, SessionSurvey] = {}
+def _find_sessions(logs: Iterable[LogFile], session_digests: set[str], setup: TrialSetup) -> dict[str, SessionSurvey]:
+    surveys: dict[str, SessionSurvey] = {}
     for log in logs:
         with suppress(LogError, OSError):
             for place, session in enumerate(read(log.path, fetch(log.path))):
                 name = session_digest(session)
-                if name in wanted and name not in found:
-                    known = SessionSurvey(name, log.path, place, session.agent, session.format, setup.model, 0, ())
-                    found[name] = known
-    return found
+                if name in session_digests and name not in surveys:
+                    survey = SessionSurvey(name, log.path, place, session.agent, session.format, setup.model, 0, ())
+                    surveys[name] = survey
+    return surveys
 
 
 # ── model calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _ask(ready: _Ready, client: ProviderClient) -> str:
+async def _call_model(prepared: _PreparedTrial, client: ProviderClient) -> str:
     probes = sum(
-        len(keys) for plan in ready.sessions for at in range(len(plan.points)) for keys in probe_lanes(plan, at)
+        len(keys) for plan in prepared.sessions for at in range(len(plan.points)) for keys in schedule_probes(plan, at)
     )
-    watch = TrialWatch(ready.ledger, sum(len(each.points) for each in ready.sessions), probes)
+    trial_progress = TrialProgress(prepared.ledger, sum(len(each.points) for each in prepared.sessions), probes)
     async with client:
         trial = TrialRun(
-            ready.ledger,
-            ready.sessions,
-            ready.load,
+            prepared.ledger,
+            prepared.sessions,
+            prepared.load_session,
             client,
-            ready.aim.price,
-            hooks(ready.ledger.setup),
-            watch.say,
-            watch,
+            prepared.target.price,
+            progress_hooks(prepared.ledger.setup),
+            trial_progress.print_message,
+            trial_progress,
         )
-        with interrupted(lambda: trial.stop("interrupted")):
+        with handle_interrupt(lambda: trial.stop("interrupted")):
             try:
                 return await trial.run()
             finally:
-                watch.end()
+                trial_progress.erase_line()

@@ -10,26 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ...render.number_format import dollars
-from ...trial.ledger import TrialLedger
-from ..errors import say
-from ..waiting import ERASED
+from ...trial.ledger import RunLog
+from ..errors import print_error
+from ..waiting import ERASE_LINE
 
-TOLD_SECONDS = 15.0
+MESSAGE_SECONDS = 15.0
 """Seconds between progress lines if standard error is not a terminal."""
 
 
 @contextmanager
-def interrupted(stop: Callable[[], None]) -> Iterator[None]:
+def handle_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """On the first interrupt, call `stop` and wait for responses, which are paid for already. The second ends all."""
     loop = asyncio.get_running_loop()
 
-    def first() -> None:
-        say("stopping: waiting for responses that are already paid for (Ctrl-C again to quit now)")
+    def stop_sending() -> None:
+        print_error("stopping: waiting for responses that are already paid for (Ctrl-C again to quit now)")
         stop()
         loop.remove_signal_handler(signal.SIGINT)
 
     try:
-        loop.add_signal_handler(signal.SIGINT, first)
+        loop.add_signal_handler(signal.SIGINT, stop_sending)
     except (NotImplementedError, RuntimeError, ValueError):  # on Windows or in a thread, an interrupt ends it at once
         yield
         return
@@ -39,10 +39,10 @@ def interrupted(stop: Callable[[], None]) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-class TrialWatch:
+class TrialProgress:
     """Prints the progress of a trial: samples, money spent and left, and elapsed time."""
 
-    def __init__(self, ledger: TrialLedger, points: int, probes: int) -> None:
+    def __init__(self, ledger: RunLog, points: int, probes: int) -> None:
         self._ledger, self._points, self._probes = ledger, points, probes
         self._begun = self._last = time.monotonic()
         self._live = sys.stderr is not None and sys.stderr.isatty()
@@ -50,26 +50,28 @@ class TrialWatch:
     def __call__(self) -> None:
         now = time.monotonic()
         if self._live:
-            sys.stderr.write(f"{ERASED}{self._words(now)}")
+            sys.stderr.write(f"{ERASE_LINE}{self._progress_text(now)}")
             sys.stderr.flush()
-        elif now - self._last > TOLD_SECONDS:
+        elif now - self._last > MESSAGE_SECONDS:
             self._last = now
-            say(self._words(now))
+            print_error(self._progress_text(now))
 
-    def _words(self, now: float) -> str:
+    def _progress_text(self, now: float) -> str:
         ledger = self._ledger
-        planned = min(self._points, ledger.planned or self._points)
-        wanted = 2 * planned * ledger.setup.samples + self._probes * planned // max(1, self._points)
+        planned_points = min(self._points, ledger.planned_points or self._points)
+        planned_samples = 2 * planned_points * ledger.setup.samples + self._probes * planned_points // max(
+            1, self._points
+        )
         money = f"{dollars(ledger.spent)} spent, {dollars(max(0.0, ledger.budget - ledger.spent))} left"
-        return f"{len(ledger.answers):,} of {wanted:,} samples, {money}, {now - self._begun:.0f} s"
+        return f"{len(ledger.responses):,} of {planned_samples:,} samples, {money}, {now - self._begun:.0f} s"
 
-    def say(self, words: str) -> None:
+    def print_message(self, words: str) -> None:
         """Erase the progress line, and print a message."""
-        self.end()
-        say(words)
+        self.erase_line()
+        print_error(words)
 
-    def end(self) -> None:
+    def erase_line(self) -> None:
         """Erase the progress line."""
         if self._live:
-            sys.stderr.write(ERASED)
+            sys.stderr.write(ERASE_LINE)
             sys.stderr.flush()

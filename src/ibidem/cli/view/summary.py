@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...engine.pipeline import Compacted
-from ...strategies.profiles import labels, named
-from ...tokens import counter, encoding_of
+from ...strategies.profiles import profile_strategies, strategy_labels
+from ...tokens import counter_for, encoding_for
 from ...wire import open_document
-from ..errors import at_the_prompt
+from ..errors import reword_for_cli
 from ..reading import InputRequest
 
 MAX_COUNTED_BYTES = 32 << 20
@@ -48,7 +48,7 @@ class CompactSummary:
 
     file: str
     profile: str
-    expected: int = 0
+    expected_bytes: int = 0
     """Size of the file in bytes; 0 if unknown."""
     requests: int = 0
     formats: dict[str, None] = field(default_factory=dict)
@@ -63,42 +63,42 @@ class CompactSummary:
     left: list[SkippedRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names = labels(named(self.profile))
+        names = strategy_labels(profile_strategies(self.profile))
         self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
 
     def add(self, request: InputRequest, result: Compacted) -> None:
         """Add a request and its result."""
         self.requests += 1
         self.formats |= {result.format: None} if result.format else {}
-        self.messages.add(*_messages(result))
+        self.messages.add(*_message_counts(result))
         self.size.add(len(request.data), len(result.request))
-        self._count(request.data, result)
-        for name, saved in result.stats.strategies.items():
-            self.strategies[name].update(saved.as_dict())
+        self._count_tokens(request.data, result)
+        for name, strategy_savings in result.stats.strategies.items():
+            self.strategies[name].update(strategy_savings.as_dict())
         if result.reason:
-            self.left.append(SkippedRequest(request.position, at_the_prompt(result.reason)))
+            self.left.append(SkippedRequest(request.position, reword_for_cli(result.reason)))
 
     def add_unreadable(self, request: InputRequest, why: str) -> None:
         """Add a request that could not be read."""
         self.left.append(SkippedRequest(request.position, why, read=False))
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         """A request was added."""
         return bool(self.requests or self.left)
 
     @property
-    def unreadable(self) -> int:
+    def unreadable_count(self) -> int:
         """Number of requests that could not be read."""
-        return sum(not left.read for left in self.left)
+        return sum(not skipped_request.read for skipped_request in self.left)
 
-    def _count(self, data: bytes, result: Compacted) -> None:
-        model = _model(result)
-        self.encodings[encoding_of(model)] = None
-        if self.tokens is None or max(self.expected, self.size.before) > MAX_COUNTED_BYTES:
+    def _count_tokens(self, data: bytes, result: Compacted) -> None:
+        model = _model_name(result)
+        self.encodings[encoding_for(model)] = None
+        if self.tokens is None or max(self.expected_bytes, self.size.before) > MAX_COUNTED_BYTES:
             self.tokens = None
             return
-        count = counter(model)
+        count = counter_for(model)
         before = count(data.decode("utf-8", "replace"))
         unchanged = result.request is data
         self.tokens.add(before, before if unchanged else count(result.request.decode("utf-8", "replace")))
@@ -116,26 +116,29 @@ class CompactSummary:
                 "before": self.tokens and self.tokens.before,
                 "after": self.tokens and self.tokens.after,
             },
-            "strategies": {name: dict(saved) for name, saved in self.strategies.items()},
-            "left_as_it_came": [{"position": left.position, "reason": left.reason} for left in self.left],
+            "strategies": {name: dict(strategy_savings) for name, strategy_savings in self.strategies.items()},
+            "left_as_it_came": [
+                {"position": skipped_request.position, "reason": skipped_request.reason}
+                for skipped_request in self.left
+            ],
         }
 
 
-def _messages(result: Compacted) -> tuple[int, int]:
-    after = len(result.conversation.messages) if result.conversation else _entries(result.request)
-    whole = [edit for edit in result.plan if not edit.path]
-    dropped = len({edit.message for edit in whole if edit.op == "drop"})
-    inserted = sum(edit.op in ("before", "after") for edit in whole)
+def _message_counts(result: Compacted) -> tuple[int, int]:
+    after = len(result.conversation.messages) if result.conversation else _count_entries(result.request)
+    message_edits = [edit for edit in result.plan if not edit.path]
+    dropped = len({edit.message for edit in message_edits if edit.op == "drop"})
+    inserted = sum(edit.op in ("before", "after") for edit in message_edits)
     return after + dropped - inserted, after
 
 
-def _entries(data: bytes) -> int:
+def _count_entries(data: bytes) -> int:
     """Count the messages of a request whose format is ambiguous. All formats that it may have use the same field."""
     value = open_document(data).value
     history = value.get("messages") if isinstance(value, dict) else value
     return len(history) if isinstance(history, list) else 0
 
 
-def _model(result: Compacted) -> str | None:
+def _model_name(result: Compacted) -> str | None:
     model = result.conversation.head.get("model") if result.conversation else None
     return model if isinstance(model, str) else None

@@ -31,17 +31,17 @@ import msgspec
 from ... import environment
 from ...errors import IbidemError, one_line
 from ...proxy.books.closing import NO_REQUESTS
-from ...proxy.settings import Settings, check, inherited, told
+from ...proxy.settings import Settings, check_flags, explicit_upstreams, inherit_upstreams
 from ...render.number_format import plural
 from ..clients.catalog import client_table, prepare_client
 from ..clients.setup import VARIABLES, ClientContext, ClientSetup, is_own_address, start_command
 from ..detach import detach_advice
-from ..errors import InputError, our_fault, place, reason, say
-from ..programs import end_as, exit_code_of, found_program, why_not_run
-from ..proxy.serving import as_input_error, current_folder, loaded, served
+from ..errors import InputError, bug_message, describe_os_error, error_location, print_error
+from ..programs import describe_start_error, exit_code_of, exit_like_program, find_program
+from ..proxy.serving import current_folder, load_settings, serve_until_stopped, to_input_error
 
 if TYPE_CHECKING:
-    from ...proxy.edge.server import Address, Summary
+    from ...proxy.edge.server import ListenAddress, RunSummary
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -54,68 +54,68 @@ PROXY_ONLY_SETTINGS = {"host", "port", "reuse_port", "token", "websockets"}
 """Settings that apply only to `ibidem proxy`. The proxy of `wrap` serves one command and selects its own port."""
 
 
-def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+def print_clients(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the clients and upstreams of `wrap --list`."""
-    _refuse(flags)
-    settings, _, setup, line = _settings(command, flags, environment.variables())
+    _check_flags(flags)
+    settings, _, setup, line = _load_settings(command, flags, environment.environment_variables())
     click.echo("\n".join(client_table(setup, settings.upstreams)))
-    _say(line, *setup.notices)
+    _print_lines(line, *setup.notices)
     return 0
 
 
-def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+def run_wrapped(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run a command with its own proxy. Returns its exit code."""
-    _refuse(flags)
+    _check_flags(flags)
     try:
-        program = found_program(command[0])
+        program = find_program(command[0])
     except OSError as error:
-        _say(f"{one_line(command[0])}: {why_not_run(error)}")
+        _print_lines(f"{one_line(command[0])}: {describe_start_error(error)}")
         return exit_code_of(error)
-    watched = _take_signals()
-    given = environment.variables()
+    signals = _block_signals()
+    variables_before = environment.environment_variables()
     try:
-        settings, context, setup, line = _settings(command, flags, given)
+        settings, context, setup, line = _load_settings(command, flags, variables_before)
         if not setup.variables:  # the client cannot be routed, so a proxy would be useless
-            _say(*setup.notices)
-            return end_as(_run(program, command, given, watched))
-        proxy, ready, variables = _led(settings, context, setup)
+            _print_lines(*setup.notices)
+            return exit_like_program(_run_command(program, command, variables_before, signals))
+        proxy, routed_command, variables = _start_routed(settings, context, setup)
     except Exception as error:  # fail open: running the command matters more than the proxy
-        _say(f"the proxy could not start, the command runs without it: {_why(error)}")
-        return end_as(_run(program, command, given, watched))
+        _print_lines(f"the proxy could not start, the command runs without it: {_describe_error(error)}")
+        return exit_like_program(_run_command(program, command, variables_before, signals))
     try:
-        _say(line, *setup.notices)
-        code = _run(program, ready, variables, watched)
+        _print_lines(line, *setup.notices)
+        code = _run_command(program, routed_command, variables, signals)
     finally:
         line = proxy.stop()
-    _say(line, proxy.advice)
-    return end_as(code)
+    _print_lines(line, proxy.advice)
+    return exit_like_program(code)
 
 
-def _refuse(flags: Mapping[str, Any]) -> None:
+def _check_flags(flags: Mapping[str, Any]) -> None:
     """Raise for invalid options, before the command runs."""
     if flags.get("json_log") == "-":
         raise click.UsageError("--json-log - would mix with the output of the command: pass a file")
     try:
-        check(flags)
+        check_flags(flags)
     except IbidemError as error:
-        raise as_input_error(error) from None
+        raise to_input_error(error) from None
 
 
-def _led(
+def _start_routed(
     settings: Settings, context: ClientContext, setup: ClientSetup
-) -> tuple[Background, list[str], dict[str, str]]:
+) -> tuple[BackgroundProxy, list[str], dict[str, str]]:
     """Start the proxy. Return it with the command and the environment that route the client through it."""
-    _log_aside()
-    proxy, url = _started(settings)
+    _log_to_file()
+    proxy, url = _start_proxy(settings)
     try:
-        proxy.folder = _temporary_folder(setup, url)
+        proxy.folder = _create_temporary_folder(setup, url)
         return proxy, *start_command(context, setup, url, proxy.folder, settings.upstreams)
     except BaseException:
         proxy.stop()
         raise
 
 
-def _temporary_folder(setup: ClientSetup, url: str) -> str:
+def _create_temporary_folder(setup: ClientSetup, url: str) -> str:
     """Create a folder with the configuration files for this run; return "" if there are none.
 
     Only this user can read the files: they may be copies of files with API keys.
@@ -127,51 +127,57 @@ def _temporary_folder(setup: ClientSetup, url: str) -> str:
     folder = tempfile.mkdtemp(prefix="ibidem-")
     try:
         for name, text in setup.files.items():
-            opened = os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(opened, "w", encoding="utf-8", newline="") as file:
+            handle = os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text.replace("{url}", url).replace("{folder}", folder))
     except BaseException:
-        _delete(folder)
+        _delete_folder(folder)
         raise
     return folder
 
 
-def _delete(folder: str) -> None:
+def _delete_folder(folder: str) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):
-        return f"{place(error) if error.filename is not None else 'proxy'}: {reason(error)}"
-    return str(error) if isinstance(error, IbidemError) else our_fault(error)
+        return f"{error_location(error) if error.filename is not None else 'proxy'}: {describe_os_error(error)}"
+    return str(error) if isinstance(error, IbidemError) else bug_message(error)
 
 
-def _say(*lines: str) -> None:
+def _print_lines(*lines: str) -> None:
     with suppress(OSError, ValueError):  # standard error may be closed
         for line in filter(None, lines):
-            say(line)
+            print_error(line)
 
 
-def _settings(
+def _load_settings(
     command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[Settings, ClientContext, ClientSetup, str]:
     port = flags.get("port") or 0
-    known = {each.name for each in VARIABLES}
-    before = {name: text for name, text in environment.items() if name not in known or not _is_own_address(text, port)}
-    context = ClientContext(tuple(command), before, current_folder() or Path(os.sep), told(flags, environment))
+    variable_names = {each.name for each in VARIABLES}
+    inherited_variables = {
+        name: text
+        for name, text in environment.items()
+        if name not in variable_names or not _is_own_address(text, port)
+    }
+    context = ClientContext(
+        tuple(command), inherited_variables, current_folder() or Path(os.sep), explicit_upstreams(flags, environment)
+    )
     try:
         setup = prepare_client(context)
     except IbidemError as error:
-        raise as_input_error(error) from None
+        raise to_input_error(error) from None
     flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
-    found = loaded(flags, inherited(before, setup.upstreams))
+    loaded_settings = load_settings(flags, inherit_upstreams(inherited_variables, setup.upstreams))
     context = replace(context, environment=environment)
-    settings = msgspec.structs.replace(found.settings, token=None, reuse_port=False)
-    return settings, context, setup, found.line(PROXY_ONLY_SETTINGS)
+    settings = msgspec.structs.replace(loaded_settings.settings, token=None, reuse_port=False)
+    return settings, context, setup, loaded_settings.source_line(PROXY_ONLY_SETTINGS)
 
 
 def _is_own_address(text: str, port: int) -> bool:
@@ -181,27 +187,27 @@ def _is_own_address(text: str, port: int) -> bool:
         return False
 
 
-def _log_aside() -> None:
+def _log_to_file() -> None:
     """Write warnings to `wrap.log`, because standard error belongs to the command. The first warning creates it."""
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     try:
-        handler: logging.Handler = _Log(
+        handler: logging.Handler = _WrapLog(
             environment.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True
         )
     except (IbidemError, OSError):
         handler = logging.NullHandler()  # the proxy works without a log
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
-    sys.unraisablehook = _aside
+    sys.unraisablehook = _log_unraisable
 
 
-def _aside(found: sys.UnraisableHookArgs) -> None:
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Log an exception that Python cannot raise, such as in a finalizer. Python would print it on standard error."""
-    logging.getLogger("ibidem").warning("ignored: %s in %r", found.exc_type.__name__, found.object)
+    logging.getLogger("ibidem").warning("ignored: %s in %r", unraisable.exc_type.__name__, unraisable.object)
 
 
-class _Log(RotatingFileHandler):
+class _WrapLog(RotatingFileHandler):
     def _open(self) -> IO[str]:  # type: ignore[override]
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
         # O_NONBLOCK: if the path is a named pipe, do not wait for a reader.
@@ -212,7 +218,7 @@ class _Log(RotatingFileHandler):
 # --- the proxy ----------------------------------------------------------------------------------
 
 
-class Background:
+class BackgroundProxy:
     """A proxy in a thread of this process. It stops when the process is stopped or ends."""
 
     def __init__(self, settings: Settings) -> None:
@@ -223,8 +229,8 @@ class Background:
         self.advice = ""
         """How to continue the conversation without Ibidem. Set by `stop`; "" if no step is needed."""
         self._up: Future[str] = Future()
-        self._end: Future[Summary] = Future()
-        self._thread = threading.Thread(target=self._run, name="ibidem proxy", daemon=True)
+        self._end: Future[RunSummary] = Future()
+        self._thread = threading.Thread(target=self._run_thread, name="ibidem proxy", daemon=True)
 
     def start(self) -> str:
         """Start the proxy and return its address. Raises the error that prevents it."""
@@ -240,13 +246,13 @@ class Background:
     def stop(self) -> str:
         """Stop the proxy and return its summary line."""
         if self.folder:
-            _delete(self.folder)
+            _delete_folder(self.folder)
         with suppress(RuntimeError):  # the event loop has already ended
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
             summary = self._end.result(STOP_SECONDS)
             self.advice = detach_advice(summary.state, self._started)
-            return _summed(summary)
+            return _summary_line(summary)
         except TimeoutError as error:
             logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
             return (
@@ -255,30 +261,30 @@ class Background:
             )
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
-            return our_fault(error)
+            return bug_message(error)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._end.set_result(asyncio.run(self._serve()))
+            self._end.set_result(asyncio.run(self._serve_proxy()))
         except BaseException as error:
             if not self._up.done():
                 self._up.set_exception(error)
             self._end.set_exception(error)
 
-    async def _serve(self) -> Summary:
+    async def _serve_proxy(self) -> RunSummary:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
 
-        def ready(address: Address) -> None:
-            from ...proxy.warmup import load  # imports all strategies
+        def report_ready(address: ListenAddress) -> None:
+            from ...proxy.warmup import load_data  # imports all strategies
 
             self._up.set_result(address.url)
-            threading.Thread(target=load, daemon=True).start()  # warm up while the command starts
+            threading.Thread(target=load_data, daemon=True).start()  # warm up while the command starts
 
-        return await served(self._settings, ready, self._stop, str(current_folder() or ""))
+        return await serve_until_stopped(self._settings, report_ready, self._stop, str(current_folder() or ""))
 
 
-def _summed(summary: Summary) -> str:
+def _summary_line(summary: RunSummary) -> str:
     """Return the summary line, with the most frequent reason if requests could not be rewritten."""
     line, failures = summary.line(), summary.state["failures"]
     if line == NO_REQUESTS:
@@ -291,13 +297,13 @@ def _summed(summary: Summary) -> str:
     return line
 
 
-def _started(settings: Settings) -> tuple[Background, str]:
+def _start_proxy(settings: Settings) -> tuple[BackgroundProxy, str]:
     """Start a proxy. Try again if its free port is the port of an upstream, so that it does not call itself.
 
     That happens if an upstream was a proxy that has ended.
     """
     for _ in range(3):
-        proxy = Background(settings)
+        proxy = BackgroundProxy(settings)
         url = proxy.start()
         if not any(is_own_address(upstream, urlsplit(url).port or 0) for upstream in settings.upstreams.values()):
             return proxy, url
@@ -307,74 +313,76 @@ def _started(settings: Settings) -> tuple[Background, str]:
 
 # --- the command --------------------------------------------------------------------------------
 
-Watched = frozenset[int]
+SignalSet = frozenset[int]
 
 POSIX = os.name == "posix"
-HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "TSTP", "TTIN", "TTOU", "CONT", "WINCH", "USR1", "USR2")
+FORWARDED_SIGNALS = ("INT", "QUIT", "TERM", "HUP", "TSTP", "TTIN", "TTOU", "CONT", "WINCH", "USR1", "USR2")
 FATAL_SIGNALS = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
 """Signals that end us if they arrive before the command has started."""
 
 
-def _take_signals() -> Watched:
+def _block_signals() -> SignalSet:
     """Block the signals that `_next_signal` reads, in this thread and in all threads started later."""
     if not POSIX:
         return frozenset()
-    watched = frozenset(getattr(signal, f"SIG{name}") for name in HANDED_ON)
+    signals = frozenset(getattr(signal, f"SIG{name}") for name in FORWARDED_SIGNALS)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # some systems discard SIGCHLD if it has no handler
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
-    return watched
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*signals, signal.SIGCHLD})
+    return signals
 
 
-def _run(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
+def _run_command(program: str, command: Sequence[str], environment: Mapping[str, str], signals: SignalSet) -> int:
     """Run the command. Return its exit code, or minus the number of the signal that ended it."""
     if not POSIX:
-        return _run_elsewhere(program, command, environment)
-    early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL_SIGNALS]
-    if early:
-        return -int(early[0])
+        return _run_without_signals(program, command, environment)
+    early_signals = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL_SIGNALS]
+    if early_signals:
+        return -int(early_signals[0])
     try:
-        child = _spawned(program, command, environment, watched)
+        child = _spawn_child(program, command, environment, signals)
     except OSError as error:
-        _say(f"{one_line(command[0])}: {why_not_run(error)}")
+        _print_lines(f"{one_line(command[0])}: {describe_start_error(error)}")
         return exit_code_of(error)
     while True:
-        number, to_us_alone = _next_signal(watched)
+        number, is_only_for_us = _wait_for_signal(signals)
         if number == signal.SIGCHLD:
             pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
             if pid and os.WIFSTOPPED(status):
                 os.kill(os.getpid(), signal.SIGSTOP)
             elif pid:
                 return os.waitstatus_to_exitcode(status)
-        elif to_us_alone:
+        elif is_only_for_us:
             with suppress(ProcessLookupError):
                 os.kill(child, number)
 
 
-def _spawned(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - watched - {signal.SIGCHLD}
-    ours = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]  # Python ignores them
+def _spawn_child(program: str, command: Sequence[str], environment: Mapping[str, str], signals: SignalSet) -> int:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - signals - {signal.SIGCHLD}
+    default_signals = [
+        getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
+    ]  # Python ignores them
     try:
-        return os.posix_spawn(program, list(command), environment, setsigmask=mask, setsigdef=ours)
+        return os.posix_spawn(program, list(command), environment, setsigmask=mask, setsigdef=default_signals)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
     shell = ["/bin/sh", program, *command[1:]]  # a script without a `#!` line
-    return os.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=ours)
+    return os.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=default_signals)
 
 
-def _next_signal(watched: Watched) -> tuple[int, bool]:
+def _wait_for_signal(signals: SignalSet) -> tuple[int, bool]:
     """Wait for a signal. Return it, and whether it was sent only to us and not by the terminal to the whole group."""
-    awaited: set[int] = {*watched, signal.SIGCHLD}
+    awaited: set[int] = {*signals, signal.SIGCHLD}
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(awaited)
         # A closed terminal sends SIGHUP only to the session leader, which may be us.
-        led = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
-        return info.si_signo, info.si_code <= 0 or led
+        is_session_leader = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
+        return info.si_signo, info.si_code <= 0 or is_session_leader
     number = signal.sigwait(awaited)  # macOS does not report the sender
     return number, number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def _run_elsewhere(program: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run_without_signals(program: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
     with subprocess.Popen([program, *command[1:]], env=dict(environment)) as child:
         while True:
             with suppress(KeyboardInterrupt):  # the command got it too

@@ -13,37 +13,37 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from ..counting import CountingLines, counting
-from ..line_numbers import STYLES, NumberedLines, style_of
-from ..lines import lines_of
-from .codex import CodexHeader
-from .grep import Grep
-from .numbered import Numbered, tabbed
-from .prefixed import MIN_PREFIX, Prefixed
-from .rows import PrettyJson, Rows
+from ..counting import SequentialLines, find_sequential_lines
+from ..line_numbers import STYLES, NumberedLines, detect_style
+from ..lines import split_lines
+from .codex import CodexHeaderCodec
+from .grep import GrepCodec
+from .numbered import LineNumberCodec, tab_line_numbers
+from .prefixed import MIN_PREFIX, PrefixCodec
+from .rows import JsonIndentCodec, JsonRowsCodec
 
 _FLAG = re.compile(r"([a-z])([0-9]*)")
 
 
-class Shape(Protocol):
+class LayoutCodec(Protocol):
     """One layout: how it is detected, encoded and decoded."""
 
     @property
     def letter(self) -> str:
         """Letter of this codec in a marker. Digits may follow it."""
 
-    def fold(self, text: str) -> tuple[str, str] | None:
+    def encode_text(self, text: str) -> tuple[str, str] | None:
         """Return the text in the shorter layout, and the digits that decoding needs; None if the layout does not
         fit."""
 
-    def unfold(self, text: str, digits: str, limit: int) -> str:
+    def decode_text(self, text: str, digits: str, limit: int) -> str:
         """Return the original text. Raises ValueError for an invalid text, or above `limit` characters."""
 
 
-_HEADER = CodexHeader()
-_BEFORE_NUMBERS: tuple[Shape, ...] = (PrettyJson(), Rows(), Grep(), Prefixed())
-SHAPES: tuple[Shape, ...] = (_HEADER, *_BEFORE_NUMBERS, *map(Numbered, STYLES))
-HEADER_FLAG = CodexHeader.letter
+_HEADER = CodexHeaderCodec()
+_BEFORE_NUMBERS: tuple[LayoutCodec, ...] = (JsonIndentCodec(), JsonRowsCodec(), GrepCodec(), PrefixCodec())
+SHAPES: tuple[LayoutCodec, ...] = (_HEADER, *_BEFORE_NUMBERS, *map(LineNumberCodec, STYLES))
+HEADER_FLAG = CodexHeaderCodec.letter
 """Flag of a text whose first line is different for every command."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
 
@@ -58,88 +58,92 @@ SHAPE_WORDS = {
 
 
 @lru_cache(maxsize=64)
-def described(flags: str) -> str:
+def describe_codecs(flags: str) -> str:
     """Describe the codecs in a marker's flags."""
     return ", ".join(dict.fromkeys(SHAPE_WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in SHAPE_WORDS))
 
 
-class Folded(NamedTuple):
+class EncodedText(NamedTuple):
     """A text in its shorter layout, with the flags of the codecs that were used."""
 
     text: str
     flags: str = ""
-    apart: NumberedLines | None = None
+    numbered_lines: NumberedLines | None = None
     """The split lines, if most have a number before a tab and were split already."""
-    spared: int = 0
+    saved_tokens: int = 0
     """Lower bound of the tokens saved; 0 if unknown."""
-    tail: int = 0
+    shared_tail: int = 0
     """Characters at the end that are known to be equal to the original's; 0 if unknown."""
-    numberless: bool = False
+    has_no_numbers: bool = False
     """True if the lines are known to have no numbers."""
 
 
-def fold(text: str) -> Folded:
+def encode_layout(text: str) -> EncodedText:
     """Encode a text with every codec that fits. Return it unchanged if none does."""
-    given = text
-    text, flags = _folded_by(_HEADER, text)
-    counts = None if flags else counting(lines_of(text))
+    original = text
+    text, flags = _encode_with(_HEADER, text)
+    sequence = None if flags else find_sequential_lines(split_lines(text))
     for shape in _BEFORE_NUMBERS:
-        if counts is not None and shape.letter == Prefixed.letter and _all_differ(counts, text):
+        if sequence is not None and shape.letter == PrefixCodec.letter and _has_unique_starts(sequence, text):
             continue
-        text, flag = _folded_by(shape, text)
+        text, flag = _encode_with(shape, text)
         if flag:
-            flags, counts = flags + flag, None
-    found = _folded_numbers(text, flags, counts)
-    if found.flags == HEADER_FLAG:
-        return found._replace(spared=_HEADER.spares(given), tail=len(text) - text.index("\n") - 1)
-    return found
+            flags, sequence = flags + flag, None
+    encoded = _encode_numbers(text, flags, sequence)
+    if encoded.flags == HEADER_FLAG:
+        return encoded._replace(
+            saved_tokens=_HEADER.saved_tokens(original), shared_tail=len(text) - text.index("\n") - 1
+        )
+    return encoded
 
 
-def _folded_by(shape: Shape, text: str) -> tuple[str, str]:
+def _encode_with(shape: LayoutCodec, text: str) -> tuple[str, str]:
     """Return the encoded text and the codec's flag, or the text unchanged if the codec does not fit."""
-    folded = shape.fold(text)
-    if folded is None or len(folded[0]) >= len(text) or not _gives_back(shape, folded, text):
+    encoded = shape.encode_text(text)
+    if encoded is None or len(encoded[0]) >= len(text) or not _is_reversible(shape, encoded, text):
         return text, ""
-    return folded[0], shape.letter + folded[1]
+    return encoded[0], shape.letter + encoded[1]
 
 
-def _all_differ(counts: CountingLines, text: str) -> bool:
+def _has_unique_starts(sequence: SequentialLines, text: str) -> bool:
     """Return True if no two lines share a prefix, because each starts with its number."""
-    longest = len(counts.style.before) + len(str(counts.first + len(counts.bodies))) + len(counts.style.after)
-    padded = len(counts.style.before) + int(counts.padding) + len(counts.style.after)
-    return len(counts.bodies) == text.count("\n") + 1 and max(longest, padded) <= MIN_PREFIX
+    longest = len(sequence.style.before) + len(str(sequence.first + len(sequence.bodies))) + len(sequence.style.after)
+    padded_width = len(sequence.style.before) + int(sequence.padding) + len(sequence.style.after)
+    return len(sequence.bodies) == text.count("\n") + 1 and max(longest, padded_width) <= MIN_PREFIX
 
 
-def _folded_numbers(text: str, flags: str, counts: CountingLines | None) -> Folded:
+def _encode_numbers(text: str, flags: str, sequence: SequentialLines | None) -> EncodedText:
     """Encode line numbers with each style that fits, in the order of `STYLES`."""
-    if counts is None and style_of(lines_of(text)) is None:
-        return Folded(text, flags, numberless=True)
-    found, order = tabbed(text, counts), -1
-    while found is not None and found.order > order:
-        shape, order = BY_LETTER[found.style.letter], found.order
+    if sequence is None and detect_style(split_lines(text)) is None:
+        return EncodedText(text, flags, has_no_numbers=True)
+    numbers, order = tab_line_numbers(text, sequence), -1
+    while numbers is not None and numbers.style_order > order:
+        shape, order = BY_LETTER[numbers.style.letter], numbers.style_order
         # Numbers before a tab are fewer tokens even where they are as many characters.
-        less = len(found.text) <= len(text) and found.text != text
-        if not less or (not found.known and not _gives_back(shape, (found.text, found.digits), text)):
+        is_shorter = len(numbers.text) <= len(text) and numbers.text != text
+        if not is_shorter or (
+            not numbers.is_verified and not _is_reversible(shape, (numbers.text, numbers.digits), text)
+        ):
             break
-        spared = 0 if flags else found.spared
-        text = found.text
-        flags += shape.letter + found.digits
-        if found.apart is not None:
-            return Folded(text, flags, found.apart, spared)
-        found = tabbed(text)
-    return Folded(text, flags)
+        saved_tokens = 0 if flags else numbers.saved_tokens
+        text = numbers.text
+        flags += shape.letter + numbers.digits
+        if numbers.numbered_lines is not None:
+            return EncodedText(text, flags, numbers.numbered_lines, saved_tokens)
+        numbers = tab_line_numbers(text)
+    return EncodedText(text, flags)
 
 
-def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:
+def _is_reversible(shape: LayoutCodec, encoded: tuple[str, str], text: str) -> bool:
     try:
-        return shape.unfold(*folded, len(text)) == text
+        return shape.decode_text(*encoded, len(text)) == text
     except (ValueError, LookupError, RecursionError):
         return False
 
 
-def unfold(text: str, flags: str, limit: int) -> str:
+def decode_layout(text: str, flags: str, limit: int) -> str:
     """Decode all codecs in the flags. Raises ValueError above `limit` characters."""
     for letter, digits in reversed(_FLAG.findall(flags)):
         if letter in BY_LETTER:  # other flags are item separators
-            text = BY_LETTER[letter].unfold(text, digits, limit)
+            text = BY_LETTER[letter].decode_text(text, digits, limit)
     return text

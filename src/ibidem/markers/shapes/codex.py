@@ -23,7 +23,7 @@ _LONG_ENDS = {short: long for long, short in _ENDS.items()}
 _STARTS = ("C", "E")
 """First characters of all headers."""
 _COMMAND, _PROMPT = "Command: ", "$ "
-_CHUNK_SPARES = 19
+_CHUNK_SAVES = 19
 """Tokens that the one-line form of a `Chunk ID` header saves. Fields are between blanks and line breaks in both."""
 _OUTPUT = "\nOutput:\n"
 _APART = re.compile(r"(?!/)[ \t]*\S|\Z")
@@ -33,45 +33,45 @@ MAX_COMMAND_LINES, MAX_COMMAND = 99, 8000
 """Maximum lines of a command, so that a marker can count them, and maximum characters of it."""
 
 
-class CodexHeader:
+class CodexHeaderCodec:
     """Joins the header lines into one with all fields. A command follows it; the marker has its number of lines."""
 
     letter = "c"
 
-    def fold(self, text: str) -> tuple[str, str] | None:
+    def encode_text(self, text: str) -> tuple[str, str] | None:
         if text[:1] not in _STARTS:
             return None
         start = text.find("\nChunk ID: ", 0, MAX_COMMAND) + 1 if text.startswith(_COMMAND) else 0
-        if found := _CHUNK.match(text, start):
-            header = f"{_ENDS[found['end']]} {found['code']} {found['chunk']} {found['time']} {found['count']}\n"
-        elif found := _EXIT.match(text, start):
-            header = f"exit {found['code']} {found['time']}\n"
+        if match := _CHUNK.match(text, start):
+            header = f"{_ENDS[match['end']]} {match['code']} {match['chunk']} {match['time']} {match['count']}\n"
+        elif match := _EXIT.match(text, start):
+            header = f"exit {match['code']} {match['time']}\n"
         else:
             return None
         lines = text.count("\n", 0, start)
         if lines > MAX_COMMAND_LINES:
             return None
         command = _PROMPT + text[len(_COMMAND) : start] if start else ""
-        return header + command + text[found.end() :], str(lines or "")
+        return header + command + text[match.end() :], str(lines or "")
 
-    def spares(self, text: str) -> int:
+    def saved_tokens(self, text: str) -> int:
         """Return a lower bound of the tokens that encoding a text saves."""
         if not text.startswith("Chunk ID: "):
             return 0
-        return _CHUNK_SPARES if _APART.match(text, text.index(_OUTPUT) + len(_OUTPUT)) else 0
+        return _CHUNK_SAVES if _APART.match(text, text.index(_OUTPUT) + len(_OUTPUT)) else 0
 
-    def unfold(self, text: str, digits: str, limit: int) -> str:
-        if found := _SHORT_CHUNK.match(text):
+    def decode_text(self, text: str, digits: str, limit: int) -> str:
+        if match := _SHORT_CHUNK.match(text):
             header = (
-                f"Chunk ID: {found['chunk']}\nWall time: {found['time']} seconds\n"
-                f"Process {_LONG_ENDS[found['end']]} {found['code']}\n"
-                f"Original token count: {found['count']}\nOutput:\n"
+                f"Chunk ID: {match['chunk']}\nWall time: {match['time']} seconds\n"
+                f"Process {_LONG_ENDS[match['end']]} {match['code']}\n"
+                f"Original token count: {match['count']}\nOutput:\n"
             )
-        elif found := _SHORT_EXIT.match(text):
-            header = f"Exit code: {found['code']}\nWall time: {found['time']} seconds\nOutput:\n"
+        elif match := _SHORT_EXIT.match(text):
+            header = f"Exit code: {match['code']}\nWall time: {match['time']} seconds\nOutput:\n"
         else:
             return text
-        rest = text[found.end() :]
+        rest = text[match.end() :]
         if not digits:
             return header + rest
         *command, rest = rest.split("\n", int(digits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..lines import joined, lines_of
+from ..lines import join_lines, split_lines
 
 _NUMBER = re.compile(r":\d+:")
 _HIT = re.compile(r"(?!\s)([^:]+):\d+:")
@@ -15,7 +15,7 @@ PROBED_LINES = 60
 _HEADED = re.compile(r"\d+[:-]")
 
 
-class Grep:
+class GrepCodec:
     """Writes each path once, on a separate line above its hits: `src/app.py:12:text` becomes `12:text`.
 
     Context lines (`src/app.py-11-text`) and the `--` between groups keep their positions.
@@ -23,64 +23,64 @@ class Grep:
 
     letter = "g"
 
-    def fold(self, text: str) -> tuple[str, str] | None:
+    def encode_text(self, text: str) -> tuple[str, str] | None:
         start = text[:8000]
-        if _NUMBER.search(start) is None or not any(map(_hit, start.split("\n")[:PROBED_LINES])):
+        if _NUMBER.search(start) is None or not any(map(_hit_path, start.split("\n")[:PROBED_LINES])):
             return None
-        lines = lines_of(text)
-        hits = [*map(_hit, lines)]
-        folded: list[str] = []
+        lines = split_lines(text)
+        hits = [*map(_hit_path, lines)]
+        encoded: list[str] = []
         path = ""
         for number, line in enumerate(lines):
             if path and hits[number] == path:  # most lines follow another hit in the same file
-                folded.append(line[len(path) + 1 :])
+                encoded.append(line[len(path) + 1 :])
                 continue
-            found = _path_of(line, path) or hits[number] or _ahead(lines, hits, number)
-            if not found:
-                folded.append(line)
+            hit_path = _context_path(line, path) or hits[number] or _path_of_next_hit(lines, hits, number)
+            if not hit_path:
+                encoded.append(line)
                 path = path if line == "--" else ""
                 continue
-            if found != path:
-                folded.append(found)
-                path = found
-            folded.append(line[len(path) + 1 :])
-        return "\n".join(folded), ""
+            if hit_path != path:
+                encoded.append(hit_path)
+                path = hit_path
+            encoded.append(line[len(path) + 1 :])
+        return "\n".join(encoded), ""
 
-    def unfold(self, text: str, digits: str, limit: int) -> str:
-        return joined(_unfolded(text.split("\n")), limit)
+    def decode_text(self, text: str, digits: str, limit: int) -> str:
+        return join_lines(_decode_lines(text.split("\n")), limit)
 
 
-def _unfolded(lines: list[str]) -> Iterator[str]:
+def _decode_lines(lines: list[str]) -> Iterator[str]:
     path = ""
     heads = [*map(_HEADED.match, lines), None]
-    for line, headed, after in zip(lines, heads, heads[1:], strict=False):
-        if path and headed:
-            yield path + headed[0][-1] + line
-        elif not headed and after and line != "--":
+    for line, has_number, after in zip(lines, heads, heads[1:], strict=False):
+        if path and has_number:
+            yield path + has_number[0][-1] + line
+        elif not has_number and after and line != "--":
             path = line
         else:
             yield line
             path = path if line == "--" else ""
 
 
-def _hit(line: str) -> str:
+def _hit_path(line: str) -> str:
     """Return the path before a number between colons at the start of a line. A path that is only a number does not
     count."""
-    found = _HIT.match(line)
-    if found is None:
+    match = _HIT.match(line)
+    if match is None:
         return ""
-    path = found[1]
+    path = match[1]
     return path if not path[0].isdecimal() or _NAME.search(path, 1) else ""
 
 
-def _path_of(line: str, path: str) -> str:
+def _context_path(line: str, path: str) -> str:
     """Return the path above if a line starts with it, as context lines do."""
     if path and line[len(path) : len(path) + 1] in ("-", ":") and line.startswith(path):
         return path if _HEADED.match(line, len(path) + 1) else ""
     return ""
 
 
-def _ahead(lines: tuple[str, ...], hits: list[str], number: int) -> str:
+def _path_of_next_hit(lines: tuple[str, ...], hits: list[str], number: int) -> str:
     """Return the path of a context line that is before its hit."""
     for after in range(number + 1, min(number + 12, len(lines))):
         if path := hits[after]:

@@ -43,7 +43,7 @@ class InputCost(NamedTuple):
 NO_COST = InputCost()
 
 
-class ClosingLine:
+class SummaryLine:
     """Counter of model calls, for the summary line.
 
     Other requests (token counts, model lists, telemetry) are mentioned only if there were no model calls.
@@ -56,55 +56,64 @@ class ClosingLine:
         self._others = 0
         self._compacted = 0
 
-    def count(self, found: ExchangeRow) -> None:
+    def count_exchange(self, row: ExchangeRow) -> None:
         """Count a finished exchange."""
-        if found.kind in ("model", "signed"):
-            why = "checksum" if found.reason == CHECKSUM_REASON else found.outcome
-            self._outcomes["signed" if found.kind == "signed" else why] += 1
-            self._statuses[found.status] += 1
-        elif found.kind == "compact":
+        if row.kind in ("model", "signed"):
+            why = "checksum" if row.reason == CHECKSUM_REASON else row.outcome
+            self._outcomes["signed" if row.kind == "signed" else why] += 1
+            self._statuses[row.status] += 1
+        elif row.kind == "compact":
             self._compacted += 1
         else:
             self._others += 1
 
-    def line(self, key: InputCost, plan: InputCost = NO_COST) -> str:
+    def format_line(self, key: InputCost, plan: InputCost = NO_COST) -> str:
         """Return the summary. `key`: input that is paid per token. `plan`: input that a subscription covers."""
-        given = (
+        returned_note = (
             f"{plural(self._compacted, 'request')} returned to the client, which sends them: their cost is not known"
         )
         if not self._compacted:
-            return self._sent(key, plan)
+            return self._describe_calls(key, plan)
         if not self._outcomes.total() and not self._others:
-            return given
-        return f"{self._sent(key, plan)}; {given}"
+            return returned_note
+        return f"{self._describe_calls(key, plan)}; {returned_note}"
 
-    def _sent(self, key: InputCost, plan: InputCost) -> str:
-        asked = self._outcomes.total()
-        if not asked and not self._others:
+    def _describe_calls(self, key: InputCost, plan: InputCost) -> str:
+        calls = self._outcomes.total()
+        if not calls and not self._others:
             return NO_REQUESTS
-        if not asked:
+        if not calls:
             return f"no model calls in {plural(self._others, 'request')} ({OTHER_REQUESTS})"
-        count = plural(asked, "request")
+        count = plural(calls, "request")
         if not key.paid and not plan.paid:
             return f"{count}, {self._without_cost()}"
         if not plan.paid:
-            return f"{count}. Input cost {self._change(key)}"
-        value = f"worth {self._change(plan, AT_LIST_PRICES)}{self._tokens(plan)}"
+            return f"{count}. Input cost {self._describe_cost(key)}"
+        value = f"worth {self._describe_cost(plan, AT_LIST_PRICES)}{self._describe_tokens(plan)}"
         if not key.paid:
             return f"{count} on a subscription. Input {value}"
-        return f"{count}. With an API key: input cost {self._change(key)}. On a subscription: input {value}"
+        return f"{count}. With an API key: input cost {self._describe_cost(key)}. On a subscription: input {value}"
 
-    def _change(self, cost: InputCost, basis: str = "") -> str:
+    def _describe_cost(self, cost: InputCost, basis: str = "") -> str:
         """Return the cost, and how it differs from the cost without Ibidem."""
-        amount, same = f"{money(cost.paid)}{basis}", abs(cost.would_have_paid - cost.paid) <= SAME_SHARE * cost.paid
+        amount, same = (
+            f"{format_dollars(cost.paid)}{basis}",
+            abs(cost.would_have_paid - cost.paid) <= SAME_SHARE * cost.paid,
+        )
         if self._observe:
-            other = "the same" if same else f"{money(cost.would_have_paid)}, {less(cost.would_have_paid, cost.paid)}"
+            other = (
+                "the same"
+                if same
+                else f"{format_dollars(cost.would_have_paid)}, {format_reduction(cost.would_have_paid, cost.paid)}"
+            )
             return f"{amount} ({NO_OUTPUT}); with Ibidem it would have been {other}"
         if same:
-            return f"{amount} ({NO_OUTPUT}), nothing saved{self._unsaved()}"
-        return f"{amount} instead of {money(cost.would_have_paid)} ({less(*cost[:2])}; {NO_OUTPUT})"
+            return f"{amount} ({NO_OUTPUT}), nothing saved{self._reason_unsaved()}"
+        return (
+            f"{amount} instead of {format_dollars(cost.would_have_paid)} ({format_reduction(*cost[:2])}; {NO_OUTPUT})"
+        )
 
-    def _tokens(self, cost: InputCost) -> str:
+    def _describe_tokens(self, cost: InputCost) -> str:
         if self._observe or cost.removed <= 0:
             return ""
         return f"; {percent(cost.removed / (cost.tokens + cost.removed))} of input tokens saved"
@@ -113,12 +122,12 @@ class ClosingLine:
         failed = {status: count for status, count in self._statuses.items() if not 200 <= status < 300}
         if sum(failed.values()) < self._statuses.total():
             # A signed request is passed through without reading its response, so it never has a known cost.
-            why = self._unsaved()
+            why = self._reason_unsaved()
             return f"nothing saved{why}" if why else "cost unknown: no response reported its token usage"
         status = max(failed, key=lambda each: failed[each])
         return f"no cost: {f'all responses were errors ({status})' if status else 'no response arrived'}"
 
-    def _unsaved(self) -> str:
+    def _reason_unsaved(self) -> str:
         """Return the most frequent reason, or nothing if requests were rewritten."""
         if self._outcomes["rewritten"] or self._observe:
             return ""
@@ -130,7 +139,7 @@ class ClosingLine:
         return f": {why.format(**words)}"
 
 
-def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
+def format_summary(summary: SummaryLine, totals: Mapping[str, Any]) -> str:
     """Return the summary line. `totals`: the totals of the dashboard."""
     every, plan = (
         InputCost(*(sums.get(name, 0.0) for name in ("paid", "would_have_paid", "input", "removed")))
@@ -138,34 +147,34 @@ def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
     )
     # On a subscription alone, rounding must leave no cost.
     key = NO_COST if plan[2:] == every[2:] else InputCost(*(one - part for one, part in zip(every, plan, strict=True)))
-    line = counted.line(key, plan)
-    dropped = _thinking_dropped(totals.get("without_thinking", 0))
-    return f"{line}{dropped}{_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
+    line = summary.format_line(key, plan)
+    thinking_note = _thinking_note(totals.get("without_thinking", 0))
+    return f"{line}{thinking_note}{_caching_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
 
 
-def _thinking_dropped(count: int) -> str:
+def _thinking_note(count: int) -> str:
     """Return a note about requests sent without thinking (the last step of the fallback), and what the user can do."""
     if not count:
         return ""
-    sent = f"; {plural(count, 'request')} sent without earlier thinking, because the provider rejected it"
-    return f"{sent}: how the conversation was sent before is no longer known. A new conversation keeps its thinking"
+    note = f"; {plural(count, 'request')} sent without earlier thinking, because the provider rejected it"
+    return f"{note}: how the conversation was sent before is no longer known. A new conversation keeps its thinking"
 
 
-def _advice(count: int, less: float) -> str:
+def _caching_advice(count: int, less: float) -> str:
     if not count or less <= 0:
         return ""
     uses = f"{count:,} conversation{'s use' if count != 1 else ' uses'} no prompt caching"
     return f"; {uses}: --cache auto would save about {dollars(less)}"
 
 
-def money(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     """Format dollars, with hundredths of a cent if the amount is small."""
     return f"{sign(amount)}${format_fixed(abs(amount), 4 if abs(amount) < SMALL_DOLLARS else 2)}"
 
 
-def less(ours: float, theirs: float) -> str:
+def format_reduction(ours: float, theirs: float) -> str:
     """Format the relative difference of two costs, like `13% less`."""
     share = 100 * (1 - ours / theirs) if theirs else 0.0
     size = abs(share)
-    shown = "under 0.1" if size < 0.1 else format_fixed(size, 1 if size < SMALL_PERCENT else 0)
-    return f"{shown}% {'less' if share > 0 else 'more'}"
+    percent_text = "under 0.1" if size < 0.1 else format_fixed(size, 1 if size < SMALL_PERCENT else 0)
+    return f"{percent_text}% {'less' if share > 0 else 'more'}"

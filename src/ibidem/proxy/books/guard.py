@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Guard:
+class ErrorBarrier:
     """Context manager that reports exceptions and suppresses them.
 
     It is a class because every request enters several, and `contextlib.contextmanager` is four times as slow.

@@ -22,10 +22,10 @@ from ...recordings.bodies import RequestBodies
 from ...recordings.recorded import VERSION, VERSION_FIELD
 from ...recordings.recording import Json
 from ...wire import parse
-from ...wire.content_encoding import decode_body, decoder
+from ...wire.content_encoding import decode_body, make_decoder
 from ..settings import Settings
-from .taken import NoRecorder, Say, Taken
-from .tapes import TapeLimits, Tapes
+from .taken import CapturedExchange, NoRecorder, Say
+from .tapes import CaptureFiles, CaptureLimits
 
 log = logging.getLogger("ibidem")
 
@@ -42,17 +42,17 @@ class Recorder(NoRecorder):
 
     def __init__(self, folder: str, settings: Settings, clock: Clock) -> None:
         """Raises IbidemError if the folder cannot be used."""
-        limits = TapeLimits(settings.record_days, settings.record_bytes)
-        self._tapes = Tapes(folder, limits, settings.conversations)
+        limits = CaptureLimits(settings.record_days, settings.record_bytes)
+        self._tapes = CaptureFiles(folder, limits, settings.conversations)
         self._clock = clock
-        self._queue: SimpleQueue[Taken | None] = SimpleQueue()
+        self._queue: SimpleQueue[CapturedExchange | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting = 0
-        self._left_out: set[str] = set()
+        self._queued_bytes = 0
+        self._omitted: set[str] = set()
         """Conversations that are no longer recorded, because the queue was full."""
-        self._said: set[str] = set()
-        self._over = False
-        self._thread = threading.Thread(target=self._run, args=(self._tapes,), name="ibidem-record", daemon=True)
+        self._reported: set[str] = set()
+        self._has_stopped = False
+        self._thread = threading.Thread(target=self._run_writer, args=(self._tapes,), name="ibidem-record", daemon=True)
         self._say: Say = lambda _: None
 
     def start(self, say: Say) -> None:
@@ -63,121 +63,133 @@ class Recorder(NoRecorder):
         self._queue.put(None)
         self._thread.join(CLOSING_SECONDS)
 
-    def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
+    def begin_capture(self, job: LiveRequest, client: str, path: str, upstream: str) -> CapturedExchange | None:
         """Start to capture an exchange. None for token counts, and after an error."""
-        return None if self._over or job.counts else Taken(job, client, path, urlsplit(upstream).hostname or "")
+        return (
+            None
+            if self._has_stopped or job.is_count_only
+            else CapturedExchange(job, client, path, urlsplit(upstream).hostname or "")
+        )
 
-    def take(self, taken: Taken) -> None:
-        if self._over or taken.conversation in self._left_out:
+    def queue_capture(self, capture: CapturedExchange) -> None:
+        if self._has_stopped or capture.conversation in self._omitted:
             return
         with self._lock:
-            room = not self._waiting or self._waiting + taken.held <= WAITING_BYTES
-            self._waiting += taken.held if room else 0
+            room = not self._queued_bytes or self._queued_bytes + capture.held_bytes <= WAITING_BYTES
+            self._queued_bytes += capture.held_bytes if room else 0
         if room:
-            self._queue.put(taken)
+            self._queue.put(capture)
             return
-        if taken.conversation:
-            self._left_out.add(taken.conversation)
+        if capture.conversation:
+            self._omitted.add(capture.conversation)
         self._say_once("slow", "recording is slower than the requests: some conversations are no longer recorded")
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, tapes: Tapes) -> None:
+    def _run_writer(self, tapes: CaptureFiles) -> None:
         try:
-            self._sweep(tapes)
+            self._delete_expired(tapes)
             while True:
                 try:
-                    taken = self._queue.get(timeout=SWEEP_SECONDS)
+                    capture = self._queue.get(timeout=SWEEP_SECONDS)
                 except Empty:
-                    self._sweep(tapes)
+                    self._delete_expired(tapes)
                     continue
-                if taken is None:
+                if capture is None:
                     return
-                size = taken.held
-                self._write(tapes, taken)
+                size = capture.held_bytes
+                self._write_capture(tapes, capture)
                 with self._lock:
-                    self._waiting -= size
+                    self._queued_bytes -= size
         except OSError as error:
-            self._end(one_line(f"{tapes.folder}: {error.strerror or error}"))
+            self._stop_recording(one_line(f"{tapes.folder}: {error.strerror or error}"))
         except Exception as error:  # its message may quote what a client sent
-            self._end(f"{type(error).__name__} in the proxy")
+            self._stop_recording(f"{type(error).__name__} in the proxy")
             log.debug("an exchange cannot be recorded", exc_info=True)
 
-    def _end(self, why: str) -> None:
-        self._over = True
+    def _stop_recording(self, why: str) -> None:
+        self._has_stopped = True
         self._say_once("end", f"{why}: recording has stopped, requests continue")
 
-    def _write(self, tapes: Tapes, taken: Taken) -> None:
-        bodies = _bodies(taken)
+    def _write_capture(self, tapes: CaptureFiles, capture: CapturedExchange) -> None:
+        bodies = _decode_bodies(capture)
         if bodies is None:
             return
-        row = {**_row(taken), "conversation": tapes.named(taken.conversation)}
-        tapes.write(taken.conversation, bodies, row, self._clock.time())
-        if tapes.full:
-            self._sweep(tapes)
+        row = {**_capture_row(capture), "conversation": tapes.recorded_name(capture.conversation)}
+        tapes.write_exchange(capture.conversation, bodies, row, self._clock.time())
+        if tapes.is_full:
+            self._delete_expired(tapes)
 
-    def _sweep(self, tapes: Tapes) -> None:
-        if tapes.sweep(self._clock.time()):
-            told = f"recordings {tapes.limits} are deleted"
-            self._say_once("sweep", f"{told}: allow more with --record-days and --record-bytes")
+    def _delete_expired(self, tapes: CaptureFiles) -> None:
+        if tapes.delete_expired(self._clock.time()):
+            message = f"recordings {tapes.limits} are deleted"
+            self._say_once("sweep", f"{message}: allow more with --record-days and --record-bytes")
 
     def _say_once(self, what: str, text: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             log.warning("%s", text)
             with suppress(RuntimeError):  # the event loop is closed
                 self._say(text)
 
 
-def _bodies(taken: Taken) -> RequestBodies | None:
+def _decode_bodies(capture: CapturedExchange) -> RequestBodies | None:
     """Return the decoded bodies. None if the request contains no conversation."""
-    job = taken.job
+    job = capture.job
     try:
-        came = job.decoded if job.decoded is not None else decode_body(job.body, job.encoding, job.most)
-        if not taken.conversation and formats.named(job.format).history_key not in _fields(came):
+        received = (
+            job.decoded_body
+            if job.decoded_body is not None
+            else decode_body(job.body, job.encoding, job.max_decoded_bytes)
+        )
+        if not capture.conversation and formats.format_named(job.format).history_key not in _json_fields(received):
             return None
-        went = came if taken.went is None else decode_body(taken.went, job.encoding, job.most)
-        refused = tuple(decode_body(body, job.encoding, job.most) for body in taken.refused)
+        sent_body = (
+            received
+            if capture.sent_body is None
+            else decode_body(capture.sent_body, job.encoding, job.max_decoded_bytes)
+        )
+        rejected = tuple(decode_body(body, job.encoding, job.max_decoded_bytes) for body in capture.rejected_bodies)
     except IbidemError:
         return None
-    return RequestBodies(came, came if went == came else went, refused)
+    return RequestBodies(received, received if sent_body == received else sent_body, rejected)
 
 
-def _fields(body: bytes) -> Json:
-    found = parse(body)
-    return found if isinstance(found, dict) else {}
+def _json_fields(body: bytes) -> Json:
+    value = parse(body)
+    return value if isinstance(value, dict) else {}
 
 
-def _row(taken: Taken) -> Json:
-    job = taken.job
+def _capture_row(capture: CapturedExchange) -> Json:
+    job = capture.job
     return {
         VERSION_FIELD: VERSION,
         "at": job.at,
-        "answered": taken.answered,
-        "client": taken.client,
-        "session": job.named,
-        "path": taken.path,
-        "host": taken.host,
+        "answered": capture.response_time,
+        "client": capture.client,
+        "session": job.client_name,
+        "path": capture.path,
+        "host": capture.host,
         "format": job.format,
-        "model": taken.model or job.model,
-        "status": taken.status,
-        "usage": None if taken.usage is None else asdict(taken.usage),
-        "would_have_paid": taken.would_have_paid,
-        "answer": answer_of(taken),
+        "model": capture.model or job.model,
+        "status": capture.status,
+        "usage": None if capture.usage is None else asdict(capture.usage),
+        "would_have_paid": capture.would_have_paid,
+        "answer": response_json(capture),
     }
 
 
-def answer_of(taken: Taken) -> Json:
+def response_json(capture: CapturedExchange) -> Json:
     """Return the response body as JSON: a text, or Base64 if it is binary (Amazon's streams) or cannot be decoded."""
-    cut = {"cut": True} if taken.cut else {}
-    packed, data = {}, taken.answer
+    cut = {"cut": True} if capture.is_truncated else {}
+    encoding, data = {}, capture.response_body
     try:
-        reader = decoder(taken.packed)
+        reader = make_decoder(capture.content_encoding)
         data = reader.decompress(data) if reader is not None else data
-        packed = {} if reader is not None else {"packed": taken.packed}
+        encoding = {} if reader is not None else {"packed": capture.content_encoding}
     except Exception:  # each package has its own
-        packed = {"packed": taken.packed}
+        encoding = {"packed": capture.content_encoding}
     try:
-        return {"text": data.decode(), **packed, **cut}
+        return {"text": data.decode(), **encoding, **cut}
     except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode(), **packed, **cut}
+        return {"base64": b64encode(data).decode(), **encoding, **cut}

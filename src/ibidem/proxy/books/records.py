@@ -12,21 +12,21 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ... import __version__
-from ...billing.calibration import JSON_BLOCK_TOKENS, WEIGHTS, GrowthFit, Weights, usual_scale
-from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict
+from ...billing.calibration import JSON_BLOCK_TOKENS, WEIGHTS, GrowthFit, TokenWeights, usual_scale
+from ...billing.collapse import FOUND_SHARE, BilledRequest, CacheHistory, CacheVerdict
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
 from ...live.types import RewriteResult
 from ..settings import Settings
-from .bill import Account, Removed, paid, rewritten, untouched
-from .closing import ClosingLine, closing_line
-from .durations import Durations
-from .explained import explained
-from .ledger import SharedHeads, as_asked, sent
+from .bill import RemovedInput, RemovedTokens, input_cost, usage_with_edits, usage_without_edits
+from .closing import SummaryLine, format_summary
+from .durations import LatencyHistogram
+from .explained import explain_exchange
+from .ledger import SharedPrefixes, record_request, simulate_client_cache
 from .rows import ConversationRow, ExchangeRow
-from .watched import MAX_EXCHANGES, WatchedConversation, shown_edit
+from .watched import MAX_EXCHANGES, ConversationStats, edit_row
 
-__all__ = ["ConversationRow", "ExchangeRow", "Records"]
+__all__ = ["ConversationRow", "ExchangeRow", "LiveStats"]
 
 MAX_CONVERSATIONS, MAX_EVENTS = 200, 50
 """Maximum conversations that are shown, and maximum events."""
@@ -57,7 +57,7 @@ BOUNDARY_ERROR = 0.02
 """Assumed error of our estimate of where a message ends, as a share of the request."""
 
 
-class Records:
+class LiveStats:
     """Live statistics of one proxy. Not thread-safe."""
 
     def __init__(self, settings: Settings, started: float, prefix: str = "") -> None:
@@ -67,7 +67,7 @@ class Records:
         self._started = started
         self._prices = Prices()
         self._made = 0
-        self._conversations: OrderedDict[str, WatchedConversation] = OrderedDict()
+        self._conversations: OrderedDict[str, ConversationStats] = OrderedDict()
         self._exchanges = self._texts = 0
         """Stored requests, and bytes of their texts."""
         memory = settings.memory_mb * 2**20
@@ -78,18 +78,18 @@ class Records:
         self._money = {"paid": 0.0, "would_have_paid": 0.0, "by_marks": 0.0}
         self._plan: dict[str, float] = dict.fromkeys(PLAN_SUMS, 0)
         self._missed: dict[str, float] = {}
-        self._heads = SharedHeads()
+        self._heads = SharedPrefixes()
         self._breaks: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._edits: Counter[str] = Counter()
-        self._took = Durations()
+        self._took = LatencyHistogram()
         self._removed: Counter[str] = Counter()
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
-        self.closing = ClosingLine(settings.observe)
+        self.summary = SummaryLine(settings.observe)
         self.changes = 0
         """Number of changes so far, so that a page can detect news."""
 
-    def begin(
+    def begin_exchange(
         self,
         path: str,
         outcome: RewriteResult | None,
@@ -103,98 +103,102 @@ class Records:
         """Add a request that is sent. Without `outcome`, it is unchanged. `plan`: a subscription covers it."""
         self._made += 1
         self.changes += 1
-        found = ExchangeRow(
+        row = ExchangeRow(
             f"{self._prefix}e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size
         )
-        found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
-        found.client, found.format, found.model = client, format, outcome.model if outcome else ""
-        found.kind, found.plan = kind, plan
+        row.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
+        row.client, row.format, row.model = client, format, outcome.model if outcome else ""
+        row.kind, row.plan = kind, plan
         self._totals["requests"] += 1
-        self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
+        self._totals["passed" if row.outcome != "rewritten" else "rewritten"] += 1
         if outcome is None:
-            return found
-        found.reason, found.took_ms, found.messages = outcome.reason, 1e3 * outcome.took, outcome.messages
-        found.edits, found.revision = len(outcome.edits), outcome.revision or None
-        self._took.count(outcome.took)
+            return row
+        row.reason, row.took_ms, row.messages = outcome.reason, 1e3 * outcome.seconds, outcome.messages
+        row.edits, row.revision = len(outcome.edits), outcome.revision_reason or None
+        self._took.add_duration(outcome.seconds)
         if outcome.result == "failed open":
-            self._failed(outcome, at)
+            self._count_failure(outcome, at)
         if outcome.conversation is not None:
             try:
-                self._converse(found, outcome, client, format)
+                self._add_to_conversation(row, outcome, client, format)
             except OSError as error:  # e.g. too many open files to read the prices: count the request without cost
-                self.event("error", at, f"a request is not priced: {error.strerror or type(error).__name__}")
-        return found
+                self.add_event("error", at, f"a request is not priced: {error.strerror or type(error).__name__}")
+        return row
 
-    def resent(self, found: ExchangeRow, before: RewriteResult, outcome: RewriteResult, kind: str, at: float) -> None:
+    def resend_exchange(
+        self, row: ExchangeRow, before: RewriteResult, outcome: RewriteResult, kind: str, at: float
+    ) -> None:
         """Update a request that was rejected and is sent again with another body."""
         self.changes += 1
-        if not found.resent:
-            self._failed(outcome, at)
+        if not row.resent:
+            self._count_failure(outcome, at)
             self._totals["refused"] += 1
-        found.outcome, found.reason, found.resent = outcome.result, outcome.reason, kind
-        found.bytes_out = len(outcome.body) if outcome.body is not None else found.bytes_in
-        found.edits, found.revision = len(outcome.edits), None
-        watched = self._watched_of(before)
-        if watched is None:
+        row.outcome, row.reason, row.resent = outcome.result, outcome.reason, kind
+        row.bytes_out = len(outcome.body) if outcome.body is not None else row.bytes_in
+        row.edits, row.revision = len(outcome.edits), None
+        conversation = self._find_conversation(before)
+        if conversation is None:
             return
-        watched.account.take(outcome.edits, outcome.freed)
-        found.removed = round(watched.account.scale * watched.account.all)
-        if before.revision:
-            self._breaks -= Counter((before.revision,))
-            watched.row.breaks -= 1
-        if found.id in watched.details:
-            watched.details[found.id] = (outcome.edits, outcome.first_new)
+        conversation.account.replace_edits(outcome.edits, outcome.edit_tokens)
+        row.removed = round(conversation.account.scale * conversation.account.total_tokens)
+        if before.revision_reason:
+            self._breaks -= Counter((before.revision_reason,))
+            conversation.row.breaks -= 1
+        if row.id in conversation.details:
+            conversation.details[row.id] = (outcome.edits, outcome.first_new)
 
-    def _failed(self, outcome: RewriteResult, at: float) -> None:
+    def _count_failure(self, outcome: RewriteResult, at: float) -> None:
         reason = outcome.reason
         if reason not in self._failures and len(self._failures) >= MAX_REASONS:
             reason = "other reasons"
-        if reason not in self._failures and not outcome.theirs:
-            self.event("failure", at, f"requests are sent without new edits: {reason}")
+        if reason not in self._failures and not outcome.is_client_fault:
+            self.add_event("failure", at, f"requests are sent without new edits: {reason}")
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
-    def _converse(self, found: ExchangeRow, outcome: RewriteResult, client: str, format: str) -> None:
+    def _add_to_conversation(self, exchange_row: ExchangeRow, outcome: RewriteResult, client: str, format: str) -> None:
         owner = outcome.conversation
         assert owner is not None
-        watched = self._conversations.get(owner.id)
-        if watched is None:
-            row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
+        conversation = self._conversations.get(owner.id)
+        if conversation is None:
+            row = ConversationRow(
+                owner.id, owner.title, client, outcome.model, format, exchange_row.at, exchange_row.at
+            )
             row.arm = owner.assignment.label if owner.assignment is not None else ""
-            account = Account(self._initial_fit(outcome.model, format))
-            watched = self._conversations[owner.id] = WatchedConversation(row, account)
+            account = RemovedTokens(self._initial_fit(outcome.model, format))
+            conversation = self._conversations[owner.id] = ConversationStats(row, account)
         self._conversations.move_to_end(owner.id)
-        row = watched.row
-        row.requests, row.last, row.active, row.model = row.requests + 1, found.at, True, outcome.model
-        row.plan = found.plan
-        watched.active += 1
-        self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
-        watched.exchanges.append(found)
-        found.conversation = owner.id
-        made = watched.account.take(outcome.edits, outcome.freed)
-        if not owner.measured:
+        row = conversation.row
+        row.requests, row.last, row.active, row.model = row.requests + 1, exchange_row.at, True, outcome.model
+        row.plan = exchange_row.plan
+        conversation.active += 1
+        self._exchanges += len(conversation.exchanges) < MAX_EXCHANGES
+        conversation.exchanges.append(exchange_row)
+        exchange_row.conversation = owner.id
+        made = conversation.account.replace_edits(outcome.edits, outcome.edit_tokens)
+        if not owner.is_observed:
             self._edits.update(edit.strategy for edit in made)
-            found.removed = round(watched.account.scale * watched.account.all)
-        if outcome.revision:
-            self._breaks[outcome.revision] += 1
+            exchange_row.removed = round(conversation.account.scale * conversation.account.total_tokens)
+        if outcome.revision_reason:
+            self._breaks[outcome.revision_reason] += 1
             row.breaks += 1
         if outcome.edits:
-            before = watched.texts
-            watched.note_edits(found.id, outcome.edits, outcome.first_new, made)
-            self._texts += watched.texts - before
-        self._let_go()
+            before = conversation.texts
+            conversation.add_edits(exchange_row.id, outcome.edits, outcome.first_new, made)
+            self._texts += conversation.texts - before
+        self._evict_excess()
 
     def _initial_fit(self, model: str, format: str) -> GrowthFit:
-        weights = WEIGHTS.get(self._prices.of(model, format).provider, Weights())
+        weights = WEIGHTS.get(self._prices.of(model, format).provider, TokenWeights())
         scale = usual_scale(model)
         return GrowthFit(scale * weights.result, scale * (weights.part - JSON_BLOCK_TOKENS * weights.result))
 
-    def _let_go(self) -> None:
+    def _evict_excess(self) -> None:
         """Evict conversations, texts and requests above the limits, the least recently used first."""
         while len(self._conversations) > max(MAX_CONVERSATIONS, self._settings.conversations):
-            gone = self._conversations.popitem(last=False)[1]
-            self._forget_texts(gone)
-            self._exchanges -= len(gone.exchanges)
+            evicted = self._conversations.popitem(last=False)[1]
+            self._forget_texts(evicted)
+            self._exchanges -= len(evicted.exchanges)
         if self._texts > self._most_texts:
             for each in self._conversations.values():
                 self._forget_texts(each)
@@ -208,165 +212,183 @@ class Records:
                 if self._exchanges <= LEFT_SHARE * self._most_exchanges:
                     break
 
-    def _forget_texts(self, watched: WatchedConversation) -> None:
-        self._texts -= watched.texts
-        watched.forget_texts()
+    def _forget_texts(self, conversation: ConversationStats) -> None:
+        self._texts -= conversation.texts
+        conversation.forget_texts()
 
     def cache_history(self, outcome: RewriteResult) -> CacheHistory | None:
         """Return the data to judge the cache use of the next response. None if there is no conversation."""
-        watched = self._watched_of(outcome)
-        if watched is None:
+        conversation = self._find_conversation(outcome)
+        if conversation is None:
             return None
-        row = watched.row
+        row = conversation.row
         caching = self._prices.of(outcome.model, row.format).caching
-        if watched.seen.ours is not None and watched.seen.ours.long:
+        if conversation.shadow.cached_prefix is not None and conversation.shadow.cached_prefix.long:
             caching = replace(caching, lifetime=caching.lifetime_1h)
-        asked, before = outcome.new().asked, watched.seen.asked
-        new_head = asked is not None and before is not None and asked.head != before.head
-        return CacheHistory(caching, watched.last, row.hits, row.stopped, new_head)
+        directives, before = outcome.new_input().asked, conversation.shadow.directives
+        new_head = directives is not None and before is not None and directives.head != before.head
+        return CacheHistory(caching, conversation.last_billed, row.hits, row.stopped, new_head)
 
-    def end(
-        self, found: ExchangeRow, outcome: RewriteResult | None, status: int, usage: Usage | None, verdict: Verdict
+    def end_exchange(
+        self, row: ExchangeRow, outcome: RewriteResult | None, status: int, usage: Usage | None, verdict: CacheVerdict
     ) -> None:
         """Add the response of a request, with its cost."""
         self.changes += 1
-        found.status = status
-        self.closing.count(found)
-        if found.kind == "compact":
-            self._given_back(found, outcome)
+        row.status = status
+        self.summary.count_exchange(row)
+        if row.kind == "compact":
+            self._count_returned(row, outcome)
         accepted = 200 <= status < 300
-        self._totals["resent"] += bool(found.resent) and accepted
+        self._totals["resent"] += bool(row.resent) and accepted
         self._totals["without_thinking"] += outcome is not None and outcome.thinking_dropped > 0 and accepted
-        watched = self._watched_of(outcome)
-        if watched is not None:
-            watched.active -= 1
-            watched.row.active = watched.active > 0
+        conversation = self._find_conversation(outcome)
+        if conversation is not None:
+            conversation.active -= 1
+            conversation.row.active = conversation.active > 0
         if usage is not None and outcome is not None:
-            found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
-            found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
-        if usage is None or outcome is None or watched is None:
+            row.input, row.read, row.fresh, row.output = usage.input, usage.read, usage.fresh, usage.output
+            row.written, row.written_1h = usage.written + usage.written_1h, usage.written_1h
+        if usage is None or outcome is None or conversation is None:
             self._totals["unpriced"] += outcome is not None and 200 <= status < 300
         else:
-            self._billed(found, outcome, usage, watched, verdict)
+            self._bill_exchange(row, outcome, usage, conversation, verdict)
 
-    def _given_back(self, found: ExchangeRow, outcome: RewriteResult | None) -> None:
+    def _count_returned(self, row: ExchangeRow, outcome: RewriteResult | None) -> None:
         """Count a body that is returned to the client. Only its size is known."""
-        edited = found.outcome == "rewritten"
-        sizes = Counter(requests=1, rewritten=edited, bytes_in=found.bytes_in, bytes_out=found.bytes_out)
+        edited = row.outcome == "rewritten"
+        sizes = Counter(requests=1, rewritten=edited, bytes_in=row.bytes_in, bytes_out=row.bytes_out)
         self._compacted.update(sizes)
-        self._compacted["removed"] += round(sum(outcome.freed)) if outcome is not None and edited else 0
+        self._compacted["removed"] += round(sum(outcome.edit_tokens)) if outcome is not None and edited else 0
 
-    def _watched_of(self, outcome: RewriteResult | None) -> WatchedConversation | None:
+    def _find_conversation(self, outcome: RewriteResult | None) -> ConversationStats | None:
         owner = outcome.conversation if outcome else None
         return self._conversations.get(owner.id) if owner else None
 
-    def _billed(
-        self, found: ExchangeRow, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, verdict: Verdict
+    def _bill_exchange(
+        self,
+        exchange_row: ExchangeRow,
+        outcome: RewriteResult,
+        usage: Usage,
+        conversation: ConversationStats,
+        verdict: CacheVerdict,
     ) -> None:
-        row = watched.row
+        row = conversation.row
         price = self._prices.of(outcome.model, row.format)
-        self._calibrate(outcome, usage, watched)
-        other = self._other(outcome, usage, watched, price, verdict)
-        theirs = self._as_asked(found, outcome, other, watched, price)
-        found.paid, found.would_have_paid = paid(usage, price), paid(theirs, price)
-        found.by_marks = found.would_have_paid - paid(other, price)
-        measured = outcome.measured
-        if measured:  # `other` is the usage with edits, and nothing was really saved
-            found.could_save, found.by_marks = found.paid - found.would_have_paid, 0.0
-            found.would_have_paid = found.paid
-        found.output_paid = usage.output * price.rates(usage.input).output
-        self._explain(found, outcome, usage, watched, price)
-        self._add(row, found)
-        if not measured and watched.account.by_strategy:
-            scale = watched.account.scale
-            for strategy, tokens in watched.account.by_strategy.items():
+        self._fit_scale(outcome, usage, conversation)
+        other = self._counterfactual_usage(outcome, usage, conversation, price, verdict)
+        theirs = self._client_usage(exchange_row, outcome, other, conversation, price)
+        exchange_row.paid, exchange_row.would_have_paid = input_cost(usage, price), input_cost(theirs, price)
+        exchange_row.by_marks = exchange_row.would_have_paid - input_cost(other, price)
+        is_measured = outcome.is_observed
+        if is_measured:  # `other` is the usage with edits, and nothing was really saved
+            exchange_row.could_save, exchange_row.by_marks = exchange_row.paid - exchange_row.would_have_paid, 0.0
+            exchange_row.would_have_paid = exchange_row.paid
+        exchange_row.output_paid = usage.output * price.rates(usage.input).output
+        self._explain_miss(exchange_row, outcome, usage, conversation, price)
+        self._add_sums(row, exchange_row)
+        if not is_measured and conversation.account.by_strategy:
+            scale = conversation.account.scale
+            for strategy, tokens in conversation.account.by_strategy.items():
                 self._removed[strategy] += round(scale * tokens)
-        if watched.last is not None:
+        if conversation.last_billed is not None:
             row.hits, row.misses = row.hits + verdict.hit, row.misses + (not verdict.hit)
             self._totals["hits" if verdict.hit else "misses"] += 1
-        answered = found.at + (found.total_ms or 0.0) / 1e3
+        response_time = exchange_row.at + (exchange_row.total_ms or 0.0) / 1e3
         size = float(other.input)
-        watched.note_billed(
-            Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
+        conversation.add_billed(
+            BilledRequest(
+                size, usage.input, outcome.messages, outcome.model, response_time, bool(outcome.revision_reason)
+            )
         )
         if verdict.collapsed:
             row.stopped = True
-            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
+            self.add_event(
+                "collapse", exchange_row.at, "cache reads fell after a revision: revisions stop here", row.id
+            )
 
-    def _as_asked(
-        self, found: ExchangeRow, outcome: RewriteResult, other: Usage, watched: WatchedConversation, price: Price
+    def _client_usage(
+        self, row: ExchangeRow, outcome: RewriteResult, other: Usage, conversation: ConversationStats, price: Price
     ) -> Usage:
         """Return the usage with the client's own cache directives, if ours may differ."""
-        asked = outcome.new().asked or watched.seen.asked
-        if self._settings.asks_to_keep == "off" or asked is None or outcome.measured:
+        directives = outcome.new_input().asked or conversation.shadow.directives
+        if self._settings.cache_mode == "off" or directives is None or outcome.is_observed:
             return other
-        return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
+        return simulate_client_cache(
+            conversation.shadow, self._heads, other, directives, price.caching, outcome.model, row.at
+        )
 
-    def _explain(
-        self, found: ExchangeRow, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, price: Price
+    def _explain_miss(
+        self,
+        exchange_row: ExchangeRow,
+        outcome: RewriteResult,
+        usage: Usage,
+        conversation: ConversationStats,
+        price: Price,
     ) -> None:
         owner = outcome.conversation
         parent = self._conversations.get(owner.parent) if owner is not None else None
-        view = watched.seen
-        miss = explained(found, watched.row, view, parent.seen if parent else None, outcome, usage, price)
-        view.asked = outcome.new().asked or view.asked
-        sent(view, usage, found.at)
+        view = conversation.shadow
+        miss = explain_exchange(
+            exchange_row, conversation.row, view, parent.shadow if parent else None, outcome, usage, price
+        )
+        view.directives = outcome.new_input().asked or view.directives
+        record_request(view, usage, exchange_row.at)
         if miss is not None:
             self._missed[miss.cause] = self._missed.get(miss.cause, 0.0) + miss.dollars
 
-    def _calibrate(self, outcome: RewriteResult, usage: Usage, watched: WatchedConversation) -> None:
-        last, account = watched.last, watched.account
-        if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
+    def _fit_scale(self, outcome: RewriteResult, usage: Usage, conversation: ConversationStats) -> None:
+        last, account = conversation.last_billed, conversation.account
+        if last is None or outcome.revision_reason or last.messages != outcome.first_new or last.model != outcome.model:
             return
-        grown = usage.input - last.sent
-        if grown <= 0:  # no growth to fit
+        growth = usage.input - last.sent
+        if growth <= 0:  # no growth to fit
             return
-        new = account.all - account.before(outcome.first_new)
-        sent_whole = self._settings.observe or outcome.measured
-        asked = outcome.new().asked
-        ours = outcome.new().text.tokens() - (0.0 if sent_whole else new)
-        account.fit.grew(ours, grown, (asked.blocks if asked is not None else None) or 0)
+        new = account.total_tokens - account.tokens_before(outcome.first_new)
+        sent_whole = self._settings.observe or outcome.is_observed
+        directives = outcome.new_input().asked
+        ours = outcome.new_input().text.count_tokens() - (0.0 if sent_whole else new)
+        account.fit.add_growth(ours, growth, (directives.blocks if directives is not None else None) or 0)
 
-    def _other(
-        self, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
+    def _counterfactual_usage(
+        self, outcome: RewriteResult, usage: Usage, conversation: ConversationStats, price: Price, verdict: CacheVerdict
     ) -> Usage:
         """Return the usage without our edits, or, if the request was only measured, the usage with edits."""
-        last, account = watched.last, watched.account
-        known = _read_messages(outcome, usage, watched, price.caching.step)
+        last, account = conversation.last_billed, conversation.account
+        cached_messages = _count_cached_messages(outcome, usage, conversation, price.caching.step)
         scale = account.scale
-        before = scale * account.before(known)
-        removed = Removed(before, scale * account.all - before)
-        revised = outcome.revision not in ("", "cold cache", "new settings")
-        if outcome.measured:
-            return rewritten(usage, removed, outcome.rewritten, price.caching.minimum)
+        before = scale * account.tokens_before(cached_messages)
+        removed = RemovedInput(before, scale * account.total_tokens - before)
+        revised = outcome.revision_reason not in ("", "cold cache", "new settings")
+        if outcome.is_observed:
+            return usage_with_edits(usage, removed, outcome.rewritten_tokens, price.caching.minimum)
         if self._settings.observe:
-            return rewritten(usage, removed, outcome.rewritten if revised else 0.0, price.caching.minimum)
+            return usage_with_edits(usage, removed, outcome.rewritten_tokens if revised else 0.0, price.caching.minimum)
         if (
             last is not None
             and verdict.warm
             and (revised or verdict.lost or last.sent < price.caching.minimum <= last.size)
         ):
-            return untouched(usage, removed, last.size)
-        return untouched(usage, removed)
+            return usage_without_edits(usage, removed, last.size)
+        return usage_without_edits(usage, removed)
 
-    def _add(self, row: ConversationRow, found: ExchangeRow) -> None:
-        assert found.paid is not None
-        assert found.would_have_paid is not None
-        self._money["paid"] += found.paid
-        self._money["would_have_paid"] += found.would_have_paid
-        self._money["by_marks"] += found.by_marks
-        if found.plan:
+    def _add_sums(self, row: ConversationRow, exchange_row: ExchangeRow) -> None:
+        assert exchange_row.paid is not None
+        assert exchange_row.would_have_paid is not None
+        self._money["paid"] += exchange_row.paid
+        self._money["would_have_paid"] += exchange_row.would_have_paid
+        self._money["by_marks"] += exchange_row.by_marks
+        if exchange_row.plan:
             self._plan["requests"] += 1
             for name in PLAN_SUMS[1:]:
-                self._plan[name] += getattr(found, name)
-        row.paid += found.paid
-        row.would_have_paid += found.would_have_paid
-        row.by_marks += found.by_marks
+                self._plan[name] += getattr(exchange_row, name)
+        row.paid += exchange_row.paid
+        row.would_have_paid += exchange_row.would_have_paid
+        row.by_marks += exchange_row.by_marks
         for name in SUMMED_TOKENS:
-            self._totals[name] += getattr(found, name)
-            setattr(row, name, getattr(row, name) + getattr(found, name))
+            self._totals[name] += getattr(exchange_row, name)
+            setattr(row, name, getattr(row, name) + getattr(exchange_row, name))
 
-    def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
+    def add_event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
         """Add an event for the page."""
         self.changes += 1
         self._events.appendleft({"at": at, "kind": kind, "conversation": conversation, "text": text})
@@ -376,19 +398,19 @@ class Records:
     def snapshot(self, now: float) -> dict[str, Any]:
         """Return the statistics with the newest conversations."""
         newest = list(reversed(self._conversations.values()))[:MAX_CONVERSATIONS]
-        return {**self.figures(now), "conversations": [asdict(each.row) for each in newest]}
+        return {**self.statistics_json(now), "conversations": [asdict(each.row) for each in newest]}
 
-    def figures(self, now: float) -> dict[str, Any]:
+    def statistics_json(self, now: float) -> dict[str, Any]:
         """Return the statistics without conversations, which is fast."""
         return {
             "version": __version__,
             "profile": self._settings.profile,
-            "cache": self._settings.asks_to_keep,
+            "cache": self._settings.cache_mode,
             "observe": self._settings.observe,
             "started": self._started,
             "now": now,
             "totals": self._all_totals,
-            "rewriting": self._took.figures,
+            "rewriting": self._took.histogram_json,
             "failures": [{"reason": reason, "count": count} for reason, count in self._failures.most_common()],
             "strategies": [
                 {"name": name, "edits": self._edits[name], "tokens": tokens}
@@ -407,49 +429,52 @@ class Records:
             "plan": dict(self._plan),
             "breaks": dict(self._breaks),
             "missed": dict(self._missed),
-            "unmarked": len(self._unmarked),
-            "marks_would_save": sum(row.marks_would_save for row in self._unmarked),
+            "unmarked": len(self._uncached_rows),
+            "marks_would_save": sum(row.marks_would_save for row in self._uncached_rows),
         }
 
-    def conversation(self, id: str) -> dict[str, Any] | None:
+    def conversation_json(self, id: str) -> dict[str, Any] | None:
         """Return a conversation with its requests, or None."""
-        found = self._conversations.get(id)
-        if found is None:
+        conversation = self._conversations.get(id)
+        if conversation is None:
             return None
-        return {"conversation": asdict(found.row), "exchanges": [asdict(each) for each in found.exchanges]}
+        return {
+            "conversation": asdict(conversation.row),
+            "exchanges": [asdict(each) for each in conversation.exchanges],
+        }
 
-    def exchange(self, id: str) -> dict[str, Any] | None:
+    def exchange_json(self, id: str) -> dict[str, Any] | None:
         """Return a request with its edits, or None."""
         for each in self._conversations.values():
             for exchange in each.exchanges:
                 if exchange.id == id:
                     edits, first_new = each.details.get(id, ((), 0))
-                    shown = [shown_edit(edit, first_new) for edit in edits]
-                    return {"exchange": asdict(exchange), "kept": len(shown) == exchange.edits, "edits": shown}
+                    edit_rows = [edit_row(edit, first_new) for edit in edits]
+                    return {"exchange": asdict(exchange), "kept": len(edit_rows) == exchange.edits, "edits": edit_rows}
         return None
 
     @property
-    def _unmarked(self) -> list[ConversationRow]:
+    def _uncached_rows(self) -> list[ConversationRow]:
         """Conversations without cache breakpoints, unless `--cache auto` adds them."""
-        if self._settings.asks_to_keep == "auto":
+        if self._settings.cache_mode == "auto":
             return []
         return [each.row for each in self._conversations.values() if each.row.unmarked]
 
     @property
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Summary line."""
-        return closing_line(self.closing, self._all_totals)
+        return format_summary(self.summary, self._all_totals)
 
 
-def _read_messages(outcome: RewriteResult, usage: Usage, watched: WatchedConversation, step: int) -> int:
+def _count_cached_messages(outcome: RewriteResult, usage: Usage, conversation: ConversationStats, step: int) -> int:
     """Estimate the number of messages in the part of a request that the provider read from its cache."""
-    share, last = usage.read / max(1, usage.input), watched.last
+    share, last = usage.read / max(1, usage.input), conversation.last_billed
     if last is not None:
         # A cached prefix ends where an earlier request did. The provider may round down to a multiple of `step`.
-        ends = [end for end in watched.prefix_ends if end.tokens < usage.read + max(1, step)]
+        ends = [end for end in conversation.prefix_ends if end.tokens < usage.read + max(1, step)]
         if ends:
             return ends[-1].messages
         return min(last.messages, round(outcome.messages * share))  # less than any request before, so estimate by share
     if outcome.first_new and share >= FOUND_SHARE:
         return outcome.first_new
-    return bisect_right(outcome.ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0
+    return bisect_right(outcome.message_ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0

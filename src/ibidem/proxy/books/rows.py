@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class TrialNote:
+class TrialData:
     """Trial data of a request."""
 
     arm: str
@@ -71,7 +71,7 @@ class ExchangeRow:
     `other`."""
     output_paid: float = 0.0
     """Dollars for the output."""
-    trial: TrialNote | None = None
+    trial: TrialData | None = None
     plan: bool = False
     """True if a subscription covers the request. Its dollars are values at list prices that are not charged."""
     could_save: float = 0.0

@@ -60,7 +60,7 @@ SECONDS_BOUNDS = tuple(0.01 * 2**power for power in range(14))
 class Telemetry(NoTelemetry):
     """Telemetry with the given OpenTelemetry providers, or those of the process."""
 
-    tells = True
+    is_active = True
 
     def __init__(
         self,
@@ -74,31 +74,33 @@ class Telemetry(NoTelemetry):
         if tracers is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             self.trouble = NO_SDK
 
-    def ended(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
+    def report_exchange(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
         if row.kind != "model" or row.outcome == "passed":
             return
-        context = _remote(parent)
+        context = _parent_context(parent)
         if self._histograms is None:
-            self._rewriting(row, context)
+            self._add_rewrite_span(row, context)
             return
-        asked, failed = _asked(row, exchange), _failed(exchange)
+        attributes, error_type = _call_attributes(row, exchange), _error_type(exchange)
         start = now - (row.total_ms or 0.0) / 1e3
-        span = self._call(row, exchange, asked, context, start)
-        self._rewriting(row, trace.set_span_in_context(span, context))
-        if failed:
-            span.set_attribute("error.type", failed)
+        span = self._start_call_span(row, exchange, attributes, context, start)
+        self._add_rewrite_span(row, trace.set_span_in_context(span, context))
+        if error_type:
+            span.set_attribute("error.type", error_type)
             span.set_status(Status(StatusCode.ERROR))
-        span.end(_nanoseconds(now))
-        self._histograms.count(asked, failed, exchange.usage, now - start)
+        span.end(_to_nanoseconds(now))
+        self._histograms.count_call(attributes, error_type, exchange.usage, now - start)
 
-    def _rewriting(self, row: ExchangeRow, context: Context) -> None:
+    def _add_rewrite_span(self, row: ExchangeRow, context: Context) -> None:
         """Add the span of the rewriting, from the complete request until it is sent."""
-        self._span(REWRITE_SPAN, SpanKind.INTERNAL, context, self._figures(row), row.at - row.took_ms / 1e3).end(
-            _nanoseconds(row.at)
-        )
+        self._start_span(
+            REWRITE_SPAN, SpanKind.INTERNAL, context, self._rewrite_attributes(row), row.at - row.took_ms / 1e3
+        ).end(_to_nanoseconds(row.at))
 
-    def _call(self, row: ExchangeRow, exchange: Exchange, asked: dict[str, str], context: Context, at: float) -> Span:
-        about: dict[str, Any] = {**asked, **_status(row)}
+    def _start_call_span(
+        self, row: ExchangeRow, exchange: Exchange, attributes: dict[str, str], context: Context, at: float
+    ) -> Span:
+        about: dict[str, Any] = {**attributes, **_status_attribute(row)}
         usage = exchange.usage
         if exchange.answered_by:
             about["gen_ai.response.model"] = one_line(exchange.answered_by[:MAX_MODEL_LENGTH])
@@ -110,13 +112,13 @@ class Telemetry(NoTelemetry):
             about["gen_ai.usage.cache_read.input_tokens"] = usage.read
             about["gen_ai.usage.cache_creation.input_tokens"] = usage.written + usage.written_1h
             about["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning
-        name = f"{asked['gen_ai.operation.name']} {asked.get('gen_ai.request.model', '')}".strip()
-        return self._span(name, SpanKind.CLIENT, context, about, at)
+        name = f"{attributes['gen_ai.operation.name']} {attributes.get('gen_ai.request.model', '')}".strip()
+        return self._start_span(name, SpanKind.CLIENT, context, about, at)
 
-    def _span(self, name: str, kind: SpanKind, context: Context, about: dict[str, Any], at: float) -> Span:
-        return self._tracer.start_span(name, context, kind, about, start_time=_nanoseconds(at))
+    def _start_span(self, name: str, kind: SpanKind, context: Context, about: dict[str, Any], at: float) -> Span:
+        return self._tracer.start_span(name, context, kind, about, start_time=_to_nanoseconds(at))
 
-    def _figures(self, row: ExchangeRow) -> dict[str, Any]:
+    def _rewrite_attributes(self, row: ExchangeRow) -> dict[str, Any]:
         observes = self._settings.observe  # possible savings have another attribute, so that sums never mix the two
         saved = "would_save" if observes else "saved"
         about: dict[str, Any] = {
@@ -126,9 +128,9 @@ class Telemetry(NoTelemetry):
             "ibidem.edits": row.edits,
             "ibidem.rewrite.duration": row.took_ms / 1e3,
             f"ibidem.tokens.{saved}": row.removed,
-            **_status(row),
+            **_status_attribute(row),
         }
-        if model := _model(row):
+        if model := _model_name(row):
             about["ibidem.model"] = model
         if row.conversation:
             about["ibidem.conversation.id"] = row.conversation
@@ -154,15 +156,15 @@ class Histograms:
         )
         self._models: set[str] = set()
 
-    def count(self, asked: dict[str, str], failed: str, usage: Usage | None, seconds: float) -> None:
+    def count_call(self, attributes: dict[str, str], error_type: str, usage: Usage | None, seconds: float) -> None:
         """Add a model call. `asked`: its attributes; `failed`: the kind of its error."""
-        about = {**asked, **self._bounded(asked.get("gen_ai.request.model", ""))}
-        self._seconds.record(seconds, {**about, "error.type": failed} if failed else about)
+        about = {**attributes, **self._bounded_model(attributes.get("gen_ai.request.model", ""))}
+        self._seconds.record(seconds, {**about, "error.type": error_type} if error_type else about)
         if usage is not None:
             for kind, tokens in (("input", usage.input), ("output", usage.output)):
                 self._tokens.record(tokens, {**about, "gen_ai.token.type": kind})
 
-    def _bounded(self, model: str) -> dict[str, str]:
+    def _bounded_model(self, model: str) -> dict[str, str]:
         if model in self._models or not model:
             return {}
         if len(self._models) >= MAX_MODELS:
@@ -171,35 +173,35 @@ class Histograms:
         return {}
 
 
-def _remote(parent: str) -> Context:
+def _parent_context(parent: str) -> Context:
     """Return the client's context. Without a valid `traceparent`, a new trace starts, even inside a current span."""
     return TraceContextTextMapPropagator().extract({"traceparent": parent} if parent else {}, Context())
 
 
-def _asked(row: ExchangeRow, exchange: Exchange) -> dict[str, str]:
+def _call_attributes(row: ExchangeRow, exchange: Exchange) -> dict[str, str]:
     provider = exchange.route.provider if exchange.route is not None else ""
-    found = {
+    attributes = {
         "gen_ai.operation.name": OPERATIONS.get(row.format, "chat"),
         "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
     }
-    model = _model(row)
-    return {**found, "gen_ai.request.model": model} if model else found
+    model = _model_name(row)
+    return {**attributes, "gen_ai.request.model": model} if model else attributes
 
 
-def _model(row: ExchangeRow) -> str:
+def _model_name(row: ExchangeRow) -> str:
     return one_line(row.model[:MAX_MODEL_LENGTH])
 
 
-def _status(row: ExchangeRow) -> dict[str, int]:
+def _status_attribute(row: ExchangeRow) -> dict[str, int]:
     return {"http.response.status_code": row.status} if row.status else {}
 
 
-def _failed(exchange: Exchange) -> str:
+def _error_type(exchange: Exchange) -> str:
     """Return the kind of an error as one of our own words, because an upstream's message can be anything."""
     if exchange.failure:
         return "client_disconnected" if exchange.failure == CLIENT_GONE else "upstream_failed"
     return str(exchange.status) if exchange.status >= 400 else ""
 
 
-def _nanoseconds(seconds: float) -> int:
+def _to_nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)

@@ -16,7 +16,7 @@ Say = Callable[[str], object]
 
 
 @dataclass(slots=True)
-class Taken:
+class CapturedExchange:
     """Exchange in progress, with its bodies."""
 
     job: LiveRequest
@@ -25,11 +25,11 @@ class Taken:
     """Path without the query, because some clients send their key in it."""
     host: str = ""
     """Host of the upstream."""
-    refused: list[bytes] = field(default_factory=list)
+    rejected_bodies: list[bytes] = field(default_factory=list)
     """Bodies that the provider rejected."""
-    went: bytes | None = None
+    sent_body: bytes | None = None
     """Body as sent; None if it is unchanged."""
-    packed: str = ""
+    content_encoding: str = ""
     """Content encoding of the response."""
     conversation: str = ""
     model: str = ""
@@ -37,29 +37,29 @@ class Taken:
     usage: Usage | None = None
     would_have_paid: float | None = None
     """Dollars for the input without Ibidem; None if nothing is rewritten."""
-    answered: float = 0.0
-    cut: bool = False
+    response_time: float = 0.0
+    is_truncated: bool = False
     """True if the response is truncated."""
-    _heard: list[bytes] = field(default_factory=list)
+    _chunks: list[bytes] = field(default_factory=list)
     _size: int = 0
 
-    def hear(self, data: bytes) -> None:
+    def add_chunk(self, data: bytes) -> None:
         """Add a part of the response, as the client gets it."""
         if self._size < ANSWER_BYTES:
-            self._heard.append(data)
+            self._chunks.append(data)
             self._size += len(data)
         else:
-            self.cut = self.cut or bool(data)
+            self.is_truncated = self.is_truncated or bool(data)
 
     @property
-    def answer(self) -> bytes:
+    def response_body(self) -> bytes:
         """Body of the response, possibly truncated."""
-        return b"".join(self._heard)
+        return b"".join(self._chunks)
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of all bodies."""
-        bodies = (self.job.body, self.job.decoded or b"", self.went or b"", *self.refused)
+        bodies = (self.job.body, self.job.decoded_body or b"", self.sent_body or b"", *self.rejected_bodies)
         return sum(map(len, bodies)) + self._size
 
 
@@ -72,15 +72,15 @@ class NoRecorder:
     def close(self) -> None:
         """Write the queue, but wait only for a short time."""
 
-    def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
+    def begin_capture(self, job: LiveRequest, client: str, path: str, upstream: str) -> CapturedExchange | None:
         """Start to capture an exchange. None if it is not recorded."""
         return None
 
-    def take(self, taken: Taken) -> None:
+    def queue_capture(self, capture: CapturedExchange) -> None:
         """Queue a finished exchange for writing."""
 
 
-def recorder_of(settings: Settings, clock: Clock) -> NoRecorder:
+def open_recorder(settings: Settings, clock: Clock) -> NoRecorder:
     """Return the recorder for `--record`. Raises IbidemError if the folder cannot be used."""
     if settings.record is None:
         return NoRecorder()

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import IbidemError, one_line
-from ...recordings.bodies import BodyWriter, RequestBodies, as_line
+from ...recordings.bodies import BodyWriter, RequestBodies, encode_line
 from ...recordings.recording import Json
 
-TAPE_NAME = re.compile(r"ibidem-\d{8}T\d{6}-[0-9a-f]{8}-[a-z0-9]+\.jsonl\.gz")
+FILE_NAME = re.compile(r"ibidem-\d{8}T\d{6}-[0-9a-f]{8}-[a-z0-9]+\.jsonl\.gz")
 FILE_BYTES = 64 * 2**20
 """Compressed size of a file above which its conversation continues in a new one."""
 TEXT_BYTES = 128 * 2**20
@@ -31,13 +31,13 @@ FILES_IN_FOLDER = 4
 """Files of maximum size that must fit into the folder, so that a small limit makes small files."""
 HELD_BYTES = 64 * 2**20
 """Bytes of latest requests in memory, so that only new content of the next ones is written."""
-PACKING_LEVEL = 6
+COMPRESSION_LEVEL = 6
 DAY_SECONDS = 86_400.0
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
-class TapeLimits(NamedTuple):
+class CaptureLimits(NamedTuple):
     """Retention of capture files."""
 
     days: float
@@ -51,12 +51,12 @@ class TapeLimits(NamedTuple):
         return min(FILE_BYTES, self.size // FILES_IN_FOLDER) if self.size else FILE_BYTES
 
     def __str__(self) -> str:
-        told = [f"older than {self.days:g} days"] if self.days else []
-        return " or ".join([*told, *([f"above {self.size:,} bytes in all"] if self.size else [])])
+        parts = [f"older than {self.days:g} days"] if self.days else []
+        return " or ".join([*parts, *([f"above {self.size:,} bytes in all"] if self.size else [])])
 
 
 @dataclass(slots=True)
-class _Tape:
+class _CaptureFile:
     """Capture file of one conversation."""
 
     path: Path
@@ -65,32 +65,32 @@ class _Tape:
     """Bytes of the file, compressed (`size`) and decompressed (`text`)."""
     bodies: BodyWriter = field(default_factory=BodyWriter)
 
-    def write(self, bodies: RequestBodies, row: Json) -> int:
+    def append_row(self, bodies: RequestBodies, row: Json) -> int:
         """Append an exchange. Return the number of bytes added."""
-        line = as_line({**row, **self.bodies.tell(bodies)})
-        packed = gzip.compress(line, PACKING_LEVEL, mtime=0)
-        _append(self.path, packed, self.size)
-        self.size, self.text = self.size + len(packed), self.text + len(line)
-        return len(packed)
+        line = encode_line({**row, **self.bodies.encode_bodies(bodies)})
+        compressed = gzip.compress(line, COMPRESSION_LEVEL, mtime=0)
+        _append_or_undo(self.path, compressed, self.size)
+        self.size, self.text = self.size + len(compressed), self.text + len(line)
+        return len(compressed)
 
 
-class Tapes:
+class CaptureFiles:
     """Capture files of one run, for one thread. After a failed write (OSError), earlier rows stay readable."""
 
-    def __init__(self, folder: str, limits: TapeLimits, most: int) -> None:
+    def __init__(self, folder: str, limits: CaptureLimits, most: int) -> None:
         """`most`: conversations with an open file. One that was evicted continues in a new file."""
         self.folder = Path(folder)
         self.limits = limits
         self._most = most
         self._run = secrets.token_hex(4)
-        self._tapes: OrderedDict[str, _Tape] = OrderedDict()
+        self._files: OrderedDict[str, _CaptureFile] = OrderedDict()
         """Files by conversation, the least recently written first."""
         self._made = 0
         self._total = 0
         """Bytes in the folder. An estimate, because other processes may write there too."""
-        self._prepare()
+        self._prepare_folder()
 
-    def _prepare(self) -> None:
+    def _prepare_folder(self) -> None:
         where = one_line(str(self.folder))
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -103,82 +103,82 @@ class Tapes:
         except OSError as error:
             raise IbidemError(f"{where}: {error.strerror or error}: name another with --record") from None
 
-    def named(self, conversation: str) -> str:
+    def recorded_name(self, conversation: str) -> str:
         """Return the name of a conversation of this run in recordings."""
         return f"{self._run}-{conversation}" if conversation else ""
 
-    def write(self, conversation: str, bodies: RequestBodies, row: Json, at: float) -> None:
+    def write_exchange(self, conversation: str, bodies: RequestBodies, row: Json, at: float) -> None:
         """Append an exchange to the file of its conversation."""
-        tape = self._tapes.pop(conversation, None)
-        if tape is None or tape.size >= self.limits.file_bytes or tape.text >= TEXT_BYTES:
-            tape = _Tape(self._new_path(at))
+        file = self._files.pop(conversation, None)
+        if file is None or file.size >= self.limits.file_bytes or file.text >= TEXT_BYTES:
+            file = _CaptureFile(self._new_path(at))
         try:
-            written = tape.write(bodies, row)
+            written_bytes = file.append_row(bodies, row)
         except FileNotFoundError:
-            if not tape.size:
+            if not file.size:
                 raise
-            tape = _Tape(self._new_path(at))  # the file was deleted, with the requests that later rows refer to
-            written = tape.write(bodies, row)
-        self._tapes[conversation] = tape
-        self._total += written
-        self._forget()
+            file = _CaptureFile(self._new_path(at))  # the file was deleted, with the requests that later rows refer to
+            written_bytes = file.append_row(bodies, row)
+        self._files[conversation] = file
+        self._total += written_bytes
+        self._release_memory()
 
     def _new_path(self, at: float) -> Path:
         self._made += 1
         when = datetime.fromtimestamp(at, UTC)
         return self.folder / f"ibidem-{when:%Y%m%dT%H%M%S}-{self._run}-{self._made}.jsonl.gz"
 
-    def _forget(self) -> None:
+    def _release_memory(self) -> None:
         """Release requests in memory above the limits, the least recently written first, and never the last one's."""
-        while len(self._tapes) > self._most:
-            self._tapes.popitem(last=False)
-        held = sum(tape.bodies.held for tape in self._tapes.values())
-        for tape in list(self._tapes.values())[:-1]:
-            if held <= HELD_BYTES:
+        while len(self._files) > self._most:
+            self._files.popitem(last=False)
+        held_bytes = sum(file.bodies.held_bytes for file in self._files.values())
+        for tape in list(self._files.values())[:-1]:
+            if held_bytes <= HELD_BYTES:
                 break
-            held -= tape.bodies.held
-            tape.bodies.forget()
+            held_bytes -= tape.bodies.held_bytes
+            tape.bodies.drop_bases()
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if the folder is above its limit."""
         return bool(self.limits.size) and self._total > self.limits.size
 
-    def sweep(self, now: float) -> int:
+    def delete_expired(self, now: float) -> int:
         """Delete files that are too old, and the oldest ones above the limit. Return the number of deleted files."""
-        files = sorted(_files(self.folder))
+        files = sorted(_list_files(self.folder))
         self._total = sum(each.size for each in files)
-        gone = 0
+        deleted = 0
         for at, size, path in files:
-            old = self.limits.days and now - at > self.limits.days * DAY_SECONDS
-            if not old and not self.full:
+            is_old = self.limits.days and now - at > self.limits.days * DAY_SECONDS
+            if not is_old and not self.is_full:
                 break
             with suppress(FileNotFoundError):  # another proxy has deleted it
                 path.unlink()
-                gone += 1
+                deleted += 1
             self._total -= size
-        return gone
+        return deleted
 
 
-class _File(NamedTuple):
+class _FileStatus(NamedTuple):
     at: float
     """Time of the last write."""
     size: int
     path: Path
 
 
-def _files(folder: Path) -> list[_File]:
-    found = []
+def _list_files(folder: Path) -> list[_FileStatus]:
+    files = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if TAPE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            if FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(_File(status.st_mtime, status.st_size, Path(entry.path)))
-    return found
+                    files.append(_FileStatus(status.st_mtime, status.st_size, Path(entry.path)))
+    return files
 
 
-def _append(path: Path, data: bytes, size: int) -> None:
+def _append_or_undo(path: Path, data: bytes, size: int) -> None:
     """Append all of `data`, or nothing. After a partial write (full disk), truncate the file to its old size."""
     handle = os.open(path, APPEND_FLAGS if size else CREATE_FLAGS, 0o600)
     try:

@@ -12,16 +12,16 @@ from .rows import ExchangeRow
 class NoTelemetry:
     """Telemetry that reports nothing. For the thread of the exchanges."""
 
-    tells = False
+    is_active = False
     """True if exchanges are reported."""
     trouble = ""
     """Why reported data is not exported, in a line for the user."""
 
-    def ended(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
+    def report_exchange(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
         """Report a finished exchange. `parent` is the client's `traceparent`, `now` in seconds since 1970."""
 
 
-def telemetry_of(settings: Settings) -> NoTelemetry:
+def open_telemetry(settings: Settings) -> NoTelemetry:
     """Return the telemetry for `--otel`. Raises IbidemError if the package is missing or broken."""
     if settings.otel == "off":
         return NoTelemetry()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from ...billing.collapse import Billed
+from ...billing.collapse import BilledRequest
 from ...plan import Edit
-from .bill import Account
-from .ledger import CacheView
+from .bill import RemovedTokens
+from .ledger import ShadowCache
 from .rows import ConversationRow, ExchangeRow
 
 MAX_EXCHANGES, MAX_DETAILS = 500, 50
@@ -32,11 +32,11 @@ class PrefixEnd(NamedTuple):
 
 
 @dataclass(slots=True)
-class WatchedConversation:
+class ConversationStats:
     """State of a conversation: its row, its requests, and the data to judge the next response."""
 
     row: ConversationRow
-    account: Account
+    account: RemovedTokens
     exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
     """Edits of the newest requests, each with the number of messages that were sent before."""
@@ -44,22 +44,22 @@ class WatchedConversation:
     """Estimated memory of the texts in `details` and `account`, in bytes. Requests share texts."""
     active: int = 0
     """Requests without a complete response."""
-    last: Billed | None = None
+    last_billed: BilledRequest | None = None
     prefix_ends: list[PrefixEnd] = field(default_factory=list)
     """Sizes of the first and the last requests, ascending. The provider's cache may end at each."""
-    seen: CacheView = field(default_factory=CacheView)
+    shadow: ShadowCache = field(default_factory=ShadowCache)
 
-    def note_edits(self, exchange: str, edits: tuple[Edit, ...], first_new: int, made: Iterable[Edit]) -> None:
+    def add_edits(self, exchange: str, edits: tuple[Edit, ...], first_new: int, new_edits: Iterable[Edit]) -> None:
         """Store the edits of a request. `made`: the new ones, whose texts are not counted yet."""
-        self.texts += POINTER_BYTES * len(edits) + sum(map(_memory_of, made if self.details else edits))
+        self.texts += POINTER_BYTES * len(edits) + sum(map(_edit_memory, new_edits if self.details else edits))
         self.details[exchange] = (edits, first_new)
         if len(self.details) > MAX_DETAILS:
             self.texts -= POINTER_BYTES * len(self.details.popitem(last=False)[1][0])
 
-    def note_billed(self, billed: Billed) -> None:
+    def add_billed(self, billed: BilledRequest) -> None:
         """Store the size of a request after its response."""
         ends = self.prefix_ends
-        if self.last is not None and self.last.model != billed.model:
+        if self.last_billed is not None and self.last_billed.model != billed.model:
             ends.clear()
         # A revision does not change the first request, which has only the user's text and no results yet.
         if billed.revised:
@@ -69,7 +69,7 @@ class WatchedConversation:
         while ends and ends[-1].tokens >= billed.sent:
             ends.pop()
         ends.append(PrefixEnd(billed.sent, billed.messages))
-        self.last = billed
+        self.last_billed = billed
 
     def forget_texts(self) -> None:
         """Delete the texts of all edits. Counts stay."""
@@ -78,11 +78,11 @@ class WatchedConversation:
         self.texts = 0
 
 
-def _memory_of(edit: Edit) -> int:
+def _edit_memory(edit: Edit) -> int:
     return EDIT_BYTES + getsizeof(edit.added) + sum(map(getsizeof, edit.removed))
 
 
-def shown_edit(edit: Edit, first_new: int) -> Mapping[str, Any]:
+def edit_row(edit: Edit, first_new: int) -> Mapping[str, Any]:
     """Return an edit as the page and the API show it."""
     return {
         "message": edit.message,

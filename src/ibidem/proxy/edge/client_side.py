@@ -12,12 +12,12 @@ from contextlib import suppress
 from aiohttp import web
 from multidict import CIMultiDict
 
-from ..commands import StartAnswer
-from ..page.pages import Page
+from ..commands import StartResponse
+from ..page.pages import AdminPage
 
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-BEGUN = web.RequestKey("begun", float)
+LAST_WRITE = web.RequestKey("begun", float)
 """Time of the last write of a response."""
 
 
@@ -28,7 +28,7 @@ class ClientDisconnected(Exception):
 class ClientResponse(web.StreamResponse):
     """Response that writes its own bytes. aiohttp's server only decides whether the connection stays open."""
 
-    def __init__(self, request: web.BaseRequest, command: StartAnswer) -> None:
+    def __init__(self, request: web.BaseRequest, command: StartResponse) -> None:
         super().__init__(status=command.status)
         transport = request.transport
         if transport is None:
@@ -55,26 +55,26 @@ class ClientResponse(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:
         return None
 
-    def flush(self) -> None:
+    def flush_head(self) -> None:
         """Send the head, if it is not sent yet."""
         if self._waiting:
-            self._write(b"")
+            self._write_bytes(b"")
 
-    def send(self, data: bytes) -> None:
+    def send_chunk(self, data: bytes) -> None:
         """Send a part of the body."""
         if data:
-            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data)
+            self._write_bytes(b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data)
 
-    def _write(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         if self._to.is_closing():
             raise ClientDisconnected
         if self._waiting:
             data, self._waiting = self._waiting + data, b""
-        self._request[BEGUN] = self._time()
+        self._request[LAST_WRITE] = self._time()
         self._to.write(data)
 
     @property
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
         """Bytes in the send buffer."""
         return self._to.get_write_buffer_size()
 
@@ -85,19 +85,19 @@ class ClientResponse(web.StreamResponse):
         except ConnectionError:
             raise ClientDisconnected from None
 
-    def end(self) -> None:
+    def end_body(self) -> None:
         """End the body."""
-        self._write(b"0\r\n\r\n") if self._chunks else self.flush()
+        self._write_bytes(b"0\r\n\r\n") if self._chunks else self.flush_head()
 
-    def reset(self) -> None:
+    def abort_response(self) -> None:
         """Abort the response in a way that the client can distinguish from its end."""
         self._last = True
         with suppress(ClientDisconnected):
-            self.flush()
+            self.flush_head()
         if not self._sized:  # the end of the connection would be the normal end, so cause a TCP reset
-            found = self._to.get_extra_info("socket")
-            if found is not None and found.fileno() >= 0:
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
+            sock = self._to.get_extra_info("socket")
+            if sock is not None and sock.fileno() >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
             self._to.abort()
         else:
             self._to.close()
@@ -115,14 +115,14 @@ class NoResponse(web.StreamResponse):
         return None
 
 
-def pairs(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
+def decode_headers(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
     """Decode headers. Spelling, order, duplicates and all bytes are preserved."""
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
 
 
-def page_response(found: Page) -> web.Response:
+def page_response(page: AdminPage) -> web.Response:
     """Return an admin page as an aiohttp response."""
-    return web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
+    return web.Response(status=page.status, headers=CIMultiDict(page.headers), body=page.body)
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from ...billing.collapse import Verdict
+from ...billing.collapse import CacheVerdict
 from ...errors import IbidemError
-from ...live.fallback import bare
+from ...live.fallback import original_result
 from ...live.types import LiveRequest, RewriteResult
 from .. import compacting
 from ..page import pages
@@ -28,36 +28,38 @@ BODY_SECONDS = 60.0
 """Time limit for the body. The client is on this machine."""
 
 
-async def compacted(
+async def handle_compact(
     proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     """Handle a request to the compact endpoint."""
-    found = refusal(proxy, request, target, headers)
-    if found is None:
+    page = deny_compact(proxy, request, target, headers)
+    if page is None:
         proxy.get_ready(rehearse=request.method != "POST")
-    if found is None and request.method != "POST":
-        found = compacting.OFFERED
-    elif found is None:
-        body = await _body(proxy, request, headers)
-        found = body if isinstance(body, pages.Page) else await _Errand(proxy, request, headers, body).run()
-    answer = page_response(found)
-    if found.status != 200:
+    if page is None and request.method != "POST":
+        page = compacting.CAPABILITIES
+    elif page is None:
+        body = await _read_body(proxy, request, headers)
+        page = body if isinstance(body, pages.AdminPage) else await _CompactTask(proxy, request, headers, body).run()
+    answer = page_response(page)
+    if page.status != 200:
         answer.force_close()  # the rest of the body is not read
     return answer
 
 
-def refusal(proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> pages.Page | None:
+def deny_compact(
+    proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]
+) -> pages.AdminPage | None:
     """Return why a request is rejected, or None. Clients on other machines get 404, as if there were no endpoint."""
-    if not compacting.is_near(request.remote or ""):
-        return pages.text(404, f"not found: see {pages.PAGE_ROOT}\n")
-    found = pages.page_refusal(proxy.settings, target, headers)
-    if found is None and request.method not in ("POST", "GET", "HEAD"):
-        found = compacting.failed(405, "use POST")
-        found = found._replace(headers={**found.headers, "Allow": "POST, GET, HEAD"})
-    return found
+    if not compacting.is_local_client(request.remote or ""):
+        return pages.text_page(404, f"not found: see {pages.PAGE_ROOT}\n")
+    denial = pages.deny_page(proxy.settings, target, headers)
+    if denial is None and request.method not in ("POST", "GET", "HEAD"):
+        denial = compacting.json_error(405, "use POST")
+        denial = denial._replace(headers={**denial.headers, "Allow": "POST, GET, HEAD"})
+    return denial
 
 
-async def _body(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str]) -> bytes | pages.Page:
+async def _read_body(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str]) -> bytes | pages.AdminPage:
     most = proxy.settings.max_body
     if headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(CONTINUE)
@@ -68,72 +70,74 @@ async def _body(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, st
                 pieces.append(data)
                 size += len(data)
     except (TimeoutError, web.RequestPayloadError):
-        return compacting.failed(400, "the request is incomplete")
+        return compacting.json_error(400, "the request is incomplete")
     if size > most:
-        return compacting.failed(413, f"the request is larger than {most:,} bytes: allow more with --max-body")
+        return compacting.json_error(413, f"the request is larger than {most:,} bytes: allow more with --max-body")
     return b"".join(pieces)
 
 
-class _Errand:
+class _CompactTask:
     def __init__(self, proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str], body: bytes) -> None:
         self.proxy = proxy
         self.request = request
         self.headers = headers
         self.body = body
-        self.began = proxy.clock.monotonic()
+        self.started = proxy.clock.monotonic()
 
-    async def run(self) -> pages.Page:
-        packed = self.headers.get("content-encoding", "")
-        if not packed and not compacting.may_be_object(self.body):
-            return compacting.failed(400, compacting.NO_OBJECT)
-        job, outcome = await self._done()
-        if outcome.theirs and not await self._is_object(job):
-            return compacting.failed(400, compacting.NO_OBJECT)
-        found = compacting.answer(self.body, packed, job, outcome)
+    async def run(self) -> pages.AdminPage:
+        encoding = self.headers.get("content-encoding", "")
+        if not encoding and not compacting.may_be_object(self.body):
+            return compacting.json_error(400, compacting.NO_OBJECT)
+        job, outcome = await self._rewrite_request()
+        if outcome.is_client_fault and not await self._is_object(job):
+            return compacting.json_error(400, compacting.NO_OBJECT)
+        page = compacting.compact_response(self.body, encoding, job, outcome)
         if job is not None:
-            self._settle(job, outcome)
-        self._note(job, outcome)
-        return found
+            self._settle_conversation(job, outcome)
+        self._record_safely(job, outcome)
+        return page
 
-    async def _done(self) -> tuple[LiveRequest | None, RewriteResult]:
+    async def _rewrite_request(self) -> tuple[LiveRequest | None, RewriteResult]:
         try:
-            job = compacting.asked(self.headers, self.body, self.proxy.clock.time(), self.proxy.settings)
+            job = compacting.parse_compact_request(
+                self.headers, self.body, self.proxy.clock.time(), self.proxy.settings
+            )
         except IbidemError as error:
-            return None, compacting.refused(error)
+            return None, compacting.rejected_result(error)
         try:
-            if count := compacting.rejections(self.headers):
-                return job, await self.proxy.write_again(job, count)
-            return job, await self.proxy.rewrite(job)
+            if count := compacting.count_rejections(self.headers):
+                return job, await self.proxy.next_client_body(job, count)
+            return job, await self.proxy.rewrite_request(job)
         except asyncio.CancelledError:
-            gone = RewriteResult(result="failed open", reason="the client went away")
-            self._settle(job, gone, gone=True)
-            self._note(job, gone, status=0)
+            aborted = RewriteResult(result="failed open", reason="the client went away")
+            self._settle_conversation(job, aborted, is_gone=True)
+            self._record_safely(job, aborted, status=0)
             raise
 
     async def _is_object(self, job: LiveRequest | None) -> bool:
         """Return whether the body may be a JSON object. A body that cannot be decoded may be one."""
-        body = self.body if job is None else job.decoded
+        body = self.body if job is None else job.decoded_body
         if body is None or (job is None and self.headers.get("content-encoding")):
             return True
         most = self.proxy.settings.max_rewrite
         return await asyncio.get_running_loop().run_in_executor(None, compacting.is_object, body, most)
 
-    def _settle(self, job: LiveRequest, outcome: RewriteResult, gone: bool = False) -> None:
+    def _settle_conversation(self, job: LiveRequest, outcome: RewriteResult, is_gone: bool = False) -> None:
         """Continue the conversation from the body that the client probably sends."""
         protocol = self.request.protocol
-        gone = gone or (isinstance(protocol, ClientProtocol) and protocol.sends_no_more)
-        if not self.proxy.settings.observe and job.format and job.decoded is not None:
-            self.proxy.accepted(bare(job, outcome) if gone else outcome)
+        is_gone = is_gone or (isinstance(protocol, ClientProtocol) and protocol.is_half_closed)
+        if not self.proxy.settings.observe and job.format and job.decoded_body is not None:
+            self.proxy.accept_request(original_result(job, outcome) if is_gone else outcome)
 
-    def _note(self, job: LiveRequest | None, outcome: RewriteResult, status: int = 200) -> None:
+    def _record_safely(self, job: LiveRequest | None, outcome: RewriteResult, status: int = 200) -> None:
         with self.proxy.guarded("compact"):
-            self._written(job, outcome, status)
+            self._record_exchange(job, outcome, status)
 
-    def _written(self, job: LiveRequest | None, outcome: RewriteResult, status: int) -> None:
+    def _record_exchange(self, job: LiveRequest | None, outcome: RewriteResult, status: int) -> None:
         proxy, client = self.proxy, self.headers.get("user-agent", "").split(" ")[0]
         format, size = job.format if job is not None else "", len(self.body)
         path, now = compacting.COMPACT_PATH, proxy.clock.time()
-        found = proxy.records.begin(path, outcome, now, client, format, size, compacting.KIND)
-        found.total_ms = 1e3 * (proxy.clock.monotonic() - self.began)
-        proxy.records.end(found, outcome, status, None, Verdict())
-        proxy.write_log(found)
+        row = proxy.stats.begin_exchange(path, outcome, now, client, format, size, compacting.KIND)
+        row.total_ms = 1e3 * (proxy.clock.monotonic() - self.started)
+        proxy.stats.end_exchange(row, outcome, status, None, CacheVerdict())
+        proxy.write_log(row)

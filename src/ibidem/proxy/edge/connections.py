@@ -21,20 +21,20 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ...providers.egress import CertificateSource, Hop, unreadable
+from ...providers.egress import CertificateSource, OutboundProxy, certificate_error
 
-UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
+CONNECTION_STATUSES = frozenset({400, 408, 421, 425, 431})
 """Statuses below 500 that can concern the connection instead of the request.
 
 The real response may still follow and must not reach another request, so the connection is not reused.
 """
-ANSWERS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
+RESPONSE_STARTS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
 POLLS = hasattr(select, "poll")
 HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """Names of certificates in a folder that OpenSSL looks up."""
 
 
-def _ignore() -> None:
+def _do_nothing() -> None:
     """Do nothing: the default for `UpstreamProtocol.warn`."""
 
 
@@ -46,57 +46,57 @@ class UpstreamProtocol(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.warn: Callable[[], None] = _ignore
+        self.warn: Callable[[], None] = _do_nothing
         """Function to call after an unrequested response, except those of load balancers."""
-        self.used = False
+        self.is_used = False
         """True if it was used for a request before."""
-        self.complete = False
+        self.is_request_complete = False
         """True if the whole request was written."""
-        self.received = False
+        self.has_received = False
         """True if data has arrived since the request."""
-        self.finished = False
+        self.is_finished = False
         self._idle = False
-        self._doubtful = False
+        self._is_doubtful = False
         """True if the response may concern the connection, so that the real response may follow."""
-        self._switched = False
+        self._is_upgraded = False
         """True if it was upgraded from HTTP to another protocol."""
         self._content: Any = None
         """Body of the response, after its head has arrived."""
-        self._watched: tuple[object, Any, Any] = (None, None, None)
+        self._poll_state: tuple[object, Any, Any] = (None, None, None)
         """Transport, its socket, and a poll object for that socket."""
 
     def set_response_params(self, **params: Any) -> None:
         """Prepare for a request that is about to be written."""
-        self.complete = self.received = self.finished = self._idle = False
+        self.is_request_complete = self.has_received = self.is_finished = self._idle = False
         self._content = None
         super().set_response_params(**params)
 
     def is_clean(self) -> bool:
         """Return whether the connection can be used: open, and without unrequested data until now."""
-        return self.is_connected() and not self.should_close and not (self.used and self._arrived())
+        return self.is_connected() and not self.should_close and not (self.is_used and self._has_unread_data())
 
-    def park(self) -> None:
+    def make_idle(self) -> None:
         """Make the connection idle after a response. Data that arrives from now on is unrequested."""
-        if not self.finished:
+        if not self.is_finished:
             self.force_close()
-        self.used = self._idle = True
+        self.is_used = self._idle = True
         self._parser = None
 
     def data_received(self, data: bytes) -> None:
-        if self._switched:
+        if self._is_upgraded:
             super().data_received(data)
-        elif self._idle or self.finished:
+        elif self._idle or self.is_finished:
             if data:
-                self._discard(data.startswith(ANSWERS))
+                self._reject_unrequested(data.startswith(RESPONSE_STARTS))
         elif self._parser is None:
             super().data_received(data)
         else:
-            self._receive(data)
+            self._parse_response(data)
 
-    def _receive(self, data: bytes) -> None:
+    def _parse_response(self, data: bytes) -> None:
         """Parse data of a response. The head is parsed by lines, so that it is complete before an error in the rest."""
-        start = 0 if self.received else _head_end(data)
-        self.received = True
+        start = 0 if self.has_received else _head_end(data)
+        self.has_received = True
         if start:
             super().data_received(data[:start])
             if self._exception is not None:
@@ -107,10 +107,10 @@ class UpstreamProtocol(ResponseHandler):
             if self._exception is not None:
                 return
         super().data_received(data[start:])
-        if self._content is None or self._switched:
+        if self._content is None or self._is_upgraded:
             return
         if self._content.is_eof():
-            self._end()
+            self._finish_response()
         elif self._exception is not None:  # wake up the reader of the body with the error
             self._content.set_exception(aiohttp.ClientPayloadError(str(self._exception)))
 
@@ -118,42 +118,46 @@ class UpstreamProtocol(ResponseHandler):
         """Handle a parsed message. The first that is not informational is the response; any further one is an error."""
         message, content = data
         if self._content is not None:
-            self._discard(200 <= message.code < 400)
+            self._reject_unrequested(200 <= message.code < 400)
             return
         if message.code >= 200 or message.code == 101:
             self._content = content
-            early = not self.complete or (self.transport is not None and self.transport.get_write_buffer_size() > 0)
-            self._doubtful = early or message.code in UNASKED_STATUSES or message.code >= 500
-            self._switched = message.code == 101
-            if self._doubtful or self._switched:
+            early = not self.is_request_complete or (
+                self.transport is not None and self.transport.get_write_buffer_size() > 0
+            )
+            self._is_doubtful = early or message.code in CONNECTION_STATUSES or message.code >= 500
+            self._is_upgraded = message.code == 101
+            if self._is_doubtful or self._is_upgraded:
                 self.force_close()
         super().feed_data(data, size)
 
-    def _end(self) -> None:
-        self.finished = True
+    def _finish_response(self) -> None:
+        self.is_finished = True
         try:
-            begun = self._parser is not None and self._parser.feed_eof() is not None
+            has_more = self._parser is not None and self._parser.feed_eof() is not None
         except Exception:
-            begun = True
-        if begun:
-            self._discard()
+            has_more = True
+        if has_more:
+            self._reject_unrequested()
 
-    def _discard(self, answered: bool = False) -> None:
-        if answered and not self._doubtful:  # after a doubtful response, the real one may arrive without being an error
+    def _reject_unrequested(self, is_response: bool = False) -> None:
+        if (
+            is_response and not self._is_doubtful
+        ):  # after a doubtful response, the real one may arrive without being an error
             self.warn()
         self.force_close()
-        if self.finished or self._idle:  # the requested response is complete
+        if self.is_finished or self._idle:  # the requested response is complete
             self.close()
 
-    def _arrived(self) -> bool:
+    def _has_unread_data(self) -> bool:
         """Return whether the socket has data (or its end) that the event loop has not read yet."""
         transport = self.transport
         if transport is None:
             return False
-        if self._watched[0] is not transport:
-            self._watched = transport, transport.get_extra_info("socket"), select.poll() if POLLS else None
-        _, found, poll = self._watched
-        if found is None or (number := found.fileno()) < 0:
+        if self._poll_state[0] is not transport:
+            self._poll_state = transport, transport.get_extra_info("socket"), select.poll() if POLLS else None
+        _, sock, poll = self._poll_state
+        if sock is None or (number := sock.fileno()) < 0:
             return False
         if poll is None:
             return bool(select.select([number], [], [], 0)[0])
@@ -170,7 +174,7 @@ def _head_end(data: bytes) -> int:
 class Connector(aiohttp.TCPConnector):
     """Connection pool with `UpstreamProtocol` connections and SOCKS proxies."""
 
-    def __init__(self, hops: Mapping[tuple[str, int], Hop], **settings: Any) -> None:
+    def __init__(self, hops: Mapping[tuple[str, int], OutboundProxy], **settings: Any) -> None:
         """`hops`: SOCKS proxies, by host and port of the upstream behind them."""
         super().__init__(**settings)
         self._factory = functools.partial(UpstreamProtocol, loop=self._loop)  # type: ignore[assignment]
@@ -193,7 +197,7 @@ class Connector(aiohttp.TCPConnector):
         return protocol
 
 
-async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> socket.socket:
+async def _through_socks(hop: OutboundProxy, host: str, port: int, seconds: float) -> socket.socket:
     """Connect through a SOCKS proxy. The proxy resolves the host name, because this machine may not be able to."""
     from python_socks import ProxyError, ProxyType
     from python_socks.async_.asyncio import Proxy
@@ -202,38 +206,38 @@ async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> sock
     try:
         return await proxy.connect(host, port, timeout=seconds)
     except ProxyError as error:
-        raise aiohttp.ClientConnectionError(f"{hop.url}: {error}") from None
+        raise aiohttp.ClientConnectionError(f"{hop.redacted_url}: {error}") from None
 
 
-def context(sources: Iterable[CertificateSource]) -> ssl.SSLContext:
+def tls_context(sources: Iterable[CertificateSource]) -> ssl.SSLContext:
     """Return TLS settings with the system's certificates and those in `sources`. Raises IbidemError if unreadable."""
-    found = ssl.create_default_context()
-    found.set_alpn_protocols(["http/1.1"])
-    found.verify_flags &= (
+    settings = ssl.create_default_context()
+    settings.set_alpn_protocols(["http/1.1"])
+    settings.verify_flags &= (
         ~ssl.VERIFY_X509_STRICT
     )  # certificates of company proxies often violate it, and no client requires it
     usual = ssl.get_default_verify_paths()
-    for place in ({"cafile": usual.openssl_cafile}, {"capath": usual.openssl_capath}):
+    for location in ({"cafile": usual.openssl_cafile}, {"capath": usual.openssl_capath}):
         with suppress(OSError):  # load them explicitly, because SSL_CERT_FILE would replace them
-            found.load_verify_locations(**place)
+            settings.load_verify_locations(**location)
     for source in sources:
         try:
-            _load_certificates(found, source.path)
+            _load_certificates(settings, source.path)
         except ssl.SSLError:
-            raise unreadable(source, "it contains no certificates") from None
+            raise certificate_error(source, "it contains no certificates") from None
         except OSError as error:
-            raise unreadable(source, error.strerror or "it cannot be read") from None
-    return found
+            raise certificate_error(source, error.strerror or "it cannot be read") from None
+    return settings
 
 
-def _load_certificates(found: ssl.SSLContext, path: Path) -> None:
+def _load_certificates(settings: ssl.SSLContext, path: Path) -> None:
     if not path.is_dir():
-        found.load_verify_locations(cafile=path)
+        settings.load_verify_locations(cafile=path)
         return
     files = sorted(path.iterdir())
-    found.load_verify_locations(capath=path)
+    settings.load_verify_locations(capath=path)
     if not any(HASHED.fullmatch(each.name) for each in files):  # OpenSSL looks up only such names, so load the others
         for each in files:
             if each.suffix in (".pem", ".crt", ".cer"):
                 with suppress(OSError):
-                    found.load_verify_locations(cafile=each)
+                    settings.load_verify_locations(cafile=each)

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from .client_side import BEGUN, CONTINUE
+from .client_side import CONTINUE, LAST_WRITE
 
 HEAD_TIME = 30.0
 """Time limit for a request head, from its first byte."""
@@ -36,21 +36,21 @@ TOO_SLOW = (
 class ClientProtocol(RequestHandler):
     """Connection of a client."""
 
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        super().__init__(*given, **settings)
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._body: Any = None
         """Body of the last request, possibly incomplete."""
-        self._clock: asyncio.TimerHandle | None = None
-        self._ended: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._half_closed_at: float | None = None
         """When the client closed its sending side."""
-        self._next = 0.0
+        self._next_probe = 0.0
         """Time of the next `100 Continue`."""
         self._since = self._loop.time()
 
     @property
-    def sends_no_more(self) -> bool:
+    def is_half_closed(self) -> bool:
         """True if the client has closed its sending side. It may still read, but most such clients are gone."""
-        return self._ended is not None
+        return self._half_closed_at is not None
 
     def data_received(self, data: bytes) -> None:
         between = self._body is None or self._body.is_eof()
@@ -58,39 +58,39 @@ class ClientProtocol(RequestHandler):
         super().data_received(data)
         if self._request_count > count:
             self._body = self._messages[-1][1]
-            self._stop()
-        elif between and self._clock is None and data.strip(b"\r\n") and not self._upgraded:
-            self._clock = self._loop.call_later(HEAD_TIME, self._too_slow)
+            self._cancel_timer()
+        elif between and self._timer is None and data.strip(b"\r\n") and not self._upgraded:
+            self._timer = self._loop.call_later(HEAD_TIME, self._reject_slow_head)
 
-    def _too_slow(self) -> None:
-        self._clock = None
-        if not self._idle:  # a pipelined request, while the response to the previous one is sent
-            self._clock = self._loop.call_later(HEAD_TIME, self._too_slow)
+    def _reject_slow_head(self) -> None:
+        self._timer = None
+        if not self._is_idle:  # a pipelined request, while the response to the previous one is sent
+            self._timer = self._loop.call_later(HEAD_TIME, self._reject_slow_head)
         elif self.transport is not None:
             self.transport.write(TOO_SLOW)
             self.force_close()
 
     @property
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         """True if no request is in progress."""
         return self._waiter is not None and not self._waiter.done() and not self._messages
 
-    def _stop(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._stop()
+        self._cancel_timer()
         super().connection_lost(exc)
 
-    def let_go(self) -> None:
+    def close_when_idle(self) -> None:
         """Accept no more requests: close after the current response, or now if there is none.
 
         A new connection stays open for its first request, because its client would take the end for an error.
         """
-        fresh = not self._request_count and self._loop.time() - self._since < FRESH_SECONDS
-        if self._idle and not fresh:
+        is_new = not self._request_count and self._loop.time() - self._since < FRESH_SECONDS
+        if self._is_idle and not is_new:
             self.force_close()
         else:
             self._close = True
@@ -99,38 +99,44 @@ class ClientProtocol(RequestHandler):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether the connection stays open for the response."""
-        if self._ended is not None:
+        if self._half_closed_at is not None:
             return True
-        if self._idle or self._upgraded or self._body is None or not self._body.is_eof():
+        if self._is_idle or self._upgraded or self._body is None or not self._body.is_eof():
             return False
-        self._ended = self._loop.time()
-        self._next = self._ended + PROBE_SECONDS
+        self._half_closed_at = self._loop.time()
+        self._next_probe = self._half_closed_at + PROBE_SECONDS
         self._close = self._close or not self._messages
-        self._stop()
-        self._clock = self._loop.call_later(POLL_SECONDS, self._look)
+        self._cancel_timer()
+        self._timer = self._loop.call_later(POLL_SECONDS, self._poll_client)
         return True
 
-    def _look(self) -> None:
+    def _poll_client(self) -> None:
         if self.transport is None:
             return
-        found = self.transport.get_extra_info("socket")
-        refused = found is not None and found.fileno() >= 0 and found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if self._idle or refused or self._silent(self._loop.time()):
+        sock = self.transport.get_extra_info("socket")
+        has_error = sock is not None and sock.fileno() >= 0 and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if self._is_idle or has_error or self._is_silent(self._loop.time()):
             self.transport.abort()
             return
-        self._clock = self._loop.call_later(POLL_SECONDS, self._look)
+        self._timer = self._loop.call_later(POLL_SECONDS, self._poll_client)
 
-    def _silent(self, now: float) -> bool:
+    def _is_silent(self, now: float) -> bool:
         """Return whether the client counts as gone, because no write will show it. Otherwise send a probe if due."""
-        request, ended = self._current_request, self._ended
-        if request is None or ended is None or self.transport is None:
+        request, half_closed = self._current_request, self._half_closed_at
+        if request is None or half_closed is None or self.transport is None:
             return False
-        if written := request.get(BEGUN):
-            return self._next == ended + PROBE_SECONDS and written <= ended and now > ended + QUIET_SECONDS
+        if last_write := request.get(LAST_WRITE):
+            return (
+                self._next_probe == half_closed + PROBE_SECONDS
+                and last_write <= half_closed
+                and now > half_closed + QUIET_SECONDS
+            )
         if request.writer.output_size:
-            return now > ended + QUIET_SECONDS  # a page of the proxy, which is not written through `ClientResponse`
-        if now >= self._next and request.version >= (1, 1):  # HTTP/1.0 has no `100 Continue`
-            self._next = now + PROBE_AGAIN_SECONDS
+            return (
+                now > half_closed + QUIET_SECONDS
+            )  # a page of the proxy, which is not written through `ClientResponse`
+        if now >= self._next_probe and request.version >= (1, 1):  # HTTP/1.0 has no `100 Continue`
+            self._next_probe = now + PROBE_AGAIN_SECONDS
             self.transport.write(CONTINUE)
         return False
 
@@ -138,11 +144,11 @@ class ClientProtocol(RequestHandler):
 class Server(web.Server):
     """HTTP server with `ClientProtocol` connections."""
 
-    def drain(self) -> bool:
+    def close_idle(self) -> bool:
         """Close idle connections, and return whether all are closed. aiohttp's `pre_shutdown` leaves idle ones open."""
         for each in self.connections:
             assert isinstance(each, ClientProtocol)
-            each.let_go()
+            each.close_when_idle()
         return not self.connections
 
     def __call__(self) -> RequestHandler:

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from ..page import pages, switching
 from .client_side import page_response
-from .hooked import hook, is_hook
-from .switched import switch
+from .hooked import handle_hook, is_hook
+from .switched import handle_pause
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -22,45 +22,45 @@ STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
 """Minimum time between two states for a page, and time without news until it gets a sign of life."""
 
 
-async def answered(
+async def handle_admin(
     proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    found = pages.page_refusal(proxy.settings, target, headers)
+    page = pages.deny_page(proxy.settings, target, headers)
     texts = pages.may_see_texts(proxy.settings, target, headers)
-    if found is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
-        return await _live(proxy, request, texts)
-    off = switching.asked_off(request.method, target)
-    if found is None and off is not None:
-        found = await switch(proxy, request, headers, off)
-    if found is None and is_hook(request.method, target):
-        found = await hook(proxy, request)
-    if found is None:
-        found = await _found(proxy, request.method, target, texts)
-    answer = page_response(found)
+    if page is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
+        return await _stream_state(proxy, request, texts)
+    pauses = switching.parse_pause_path(request.method, target)
+    if page is None and pauses is not None:
+        page = await handle_pause(proxy, request, headers, pauses)
+    if page is None and is_hook(request.method, target):
+        page = await handle_hook(proxy, request)
+    if page is None:
+        page = await _respond_page(proxy, request.method, target, texts)
+    answer = page_response(page)
     # Another process on this port may have the conversation. Only a new connection can reach that process.
-    if request.body_exists or (found.status == 404 and proxy.settings.reuse_port):
+    if request.body_exists or (page.status == 404 and proxy.settings.reuse_port):
         answer.force_close()
     return answer
 
 
-async def _found(proxy: Proxy, method: str, target: str, texts: bool) -> pages.Page:
+async def _respond_page(proxy: Proxy, method: str, target: str, texts: bool) -> pages.AdminPage:
     try:
-        if pages.is_slow(target):
+        if pages.needs_disk(target):
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, proxy.pages.answer, method, target, texts)
-        return proxy.pages.answer(method, target, texts)
+            return await loop.run_in_executor(None, proxy.pages.respond, method, target, texts)
+        return proxy.pages.respond(method, target, texts)
     except Exception as error:
         proxy.report_fault(error, "page")
-        return pages.text(500, "error in the proxy: see its log\n")
+        return pages.text_page(500, "error in the proxy: see its log\n")
 
 
-async def _live(proxy: Proxy, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
+async def _stream_state(proxy: Proxy, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     await response.prepare(request)
     seen, quiet = None, 0.0
     while not proxy.stopping.is_set():
-        if proxy.records.changes != seen:
-            seen, quiet = proxy.records.changes, 0.0
+        if proxy.stats.changes != seen:
+            seen, quiet = proxy.stats.changes, 0.0
             state = proxy.pages.state(texts)
             await response.write(f"event: state\ndata: {json.dumps(state)}\n\n".encode())
         elif quiet >= KEEPALIVE_SECONDS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ..page import switching
-from ..page.pages import Page, document
+from ..page.pages import AdminPage, json_page
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -18,37 +18,37 @@ BODY_SECONDS = 10.0
 """Time limit for the body, which has only a few bytes."""
 
 
-async def switch(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str], off: bool) -> Page:
+async def handle_pause(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str], off: bool) -> AdminPage:
     """Pause or resume one or all conversations. Access is already checked."""
     if proxy.settings.observe:
-        return document({"error": "this proxy only observes, so no conversation can be paused"}, 409)
+        return json_page({"error": "this proxy only observes, so no conversation can be paused"}, 409)
     try:
-        body = await asyncio.wait_for(_body(request), BODY_SECONDS)
+        body = await asyncio.wait_for(_read_body(request), BODY_SECONDS)
     except (TimeoutError, web.RequestPayloadError):
-        return document({"error": "the request is incomplete"}, 400)
-    if len(body) > switching.MAX_ASKED_BYTES:
-        return document({"error": f"the body is too large: {switching.WHAT_TO_SEND}"}, 413)
-    asked = switching.wanted(headers, body)
-    if isinstance(asked, Page):
-        return asked
+        return json_page({"error": "the request is incomplete"}, 400)
+    if len(body) > switching.MAX_BODY_BYTES:
+        return json_page({"error": f"the body is too large: {switching.WHAT_TO_SEND}"}, 413)
+    requested = switching.requested_id(headers, body)
+    if isinstance(requested, AdminPage):
+        return requested
     conversations = proxy.conversations
-    ids = conversations.named(asked)
-    found = switching.chosen(asked, ids)
-    if isinstance(found, Page):
-        return found
-    if found == switching.ALL:
-        conversations.turn_all(off)
+    ids = conversations.names_by_id(requested)
+    match = switching.match_id(requested, ids)
+    if isinstance(match, AdminPage):
+        return match
+    if match == switching.ALL:
+        conversations.set_all_paused(off)
     else:
-        conversations.turn(found, off)
-    proxy.note_pause("" if found == switching.ALL else ids[found], off)
-    proxy.records.event("switch", proxy.clock.time(), *switching.told(found, off))
-    own = switching.state(conversations)
-    return document(own if found == switching.ALL else {**own, "conversation": found})
+        conversations.set_paused(match, off)
+    proxy.store_pause("" if match == switching.ALL else ids[match], off)
+    proxy.stats.add_event("switch", proxy.clock.time(), *switching.pause_message(match, off))
+    paused_state = switching.paused_conversations(conversations)
+    return json_page(paused_state if match == switching.ALL else {**paused_state, "conversation": match})
 
 
-async def _body(request: web.BaseRequest) -> bytes:
+async def _read_body(request: web.BaseRequest) -> bytes:
     """Read the body, but stop when it is too large."""
-    found = b""
-    while len(found) <= switching.MAX_ASKED_BYTES and (data := await request.content.readany()):
-        found += data
-    return found
+    body = b""
+    while len(body) <= switching.MAX_BODY_BYTES and (data := await request.content.readany()):
+        body += data
+    return body

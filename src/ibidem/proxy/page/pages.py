@@ -19,10 +19,10 @@ from ... import __version__
 from ...errors import IbidemError
 from ...store import Store
 from ...store.recall import recall
-from ..books.gains import GainsWriter
-from ..books.records import Records
+from ..books.gains import UsageWriter
+from ..books.records import LiveStats
 from ..settings import Settings
-from .days import days_kept
+from .days import load_daily_totals
 
 OWN_NAME = "ibidem"
 """Part of the path of every request for the proxy itself."""
@@ -37,7 +37,7 @@ TOKEN_HEADERS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
 PLAIN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Page(NamedTuple):
+class AdminPage(NamedTuple):
     """Response of an admin page."""
 
     status: int
@@ -51,63 +51,63 @@ def is_own_page(target: str) -> bool:
     return path == PAGE_ROOT or path.startswith(f"{PAGE_ROOT}/")
 
 
-def text(status: int, message: str, kind: str = "text/plain; charset=utf-8") -> Page:
+def text_page(status: int, message: str, kind: str = "text/plain; charset=utf-8") -> AdminPage:
     """Return a response with a text."""
-    return Page(status, {**PLAIN_HEADERS, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
+    return AdminPage(status, {**PLAIN_HEADERS, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
 
 
-def document(found: Any, status: int = 200) -> Page:
+def json_page(value: Any, status: int = 200) -> AdminPage:
     """Return a response in JSON."""
-    return text(status, json.dumps(found, ensure_ascii=False), "application/json; charset=utf-8")
+    return text_page(status, json.dumps(value, ensure_ascii=False), "application/json; charset=utf-8")
 
 
-def is_slow(target: str) -> bool:
+def needs_disk(target: str) -> bool:
     """Return whether a request reads the store or the usage database, which can take time."""
     return target.startswith((f"{PAGE_ROOT}/recall/", f"{PAGE_ROOT}/api/days"))
 
 
-def front_door(method: str, target: str, headers: Mapping[str, str]) -> Page | None:
+def redirect_browser(method: str, target: str, headers: Mapping[str, str]) -> AdminPage | None:
     """Redirect a browser that requests `/` to the page, without its query. Clients of providers never request `/`."""
     if method not in ("GET", "HEAD") or target.partition("?")[0] != "/" or "text/html" not in headers.get("accept", ""):
         return None
-    return Page(302, {**PLAIN_HEADERS, "Location": PAGE_ROOT, "Referrer-Policy": "no-referrer"}, b"")
+    return AdminPage(302, {**PLAIN_HEADERS, "Location": PAGE_ROOT, "Referrer-Policy": "no-referrer"}, b"")
 
 
 def has_token(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Return whether a client may use the proxy. Header names are in lower case."""
-    return settings.token is None or _sent("token", settings.token, target, headers)
+    return settings.token is None or _sends_token("token", settings.token, target, headers)
 
 
 def may_see_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Return whether a client that may use the proxy may also see texts of clients."""
     if settings.text_access == "token" and settings.page_token is not None:
-        return _sent("page_token", settings.page_token, target, headers)
+        return _sends_token("page_token", settings.page_token, target, headers)
     return settings.text_access == "all"
 
 
-def _sent(name: str, wanted: str, target: str, headers: Mapping[str, str]) -> bool:
+def _sends_token(name: str, token: str, target: str, headers: Mapping[str, str]) -> bool:
     header = headers.get(TOKEN_HEADERS[name], "").encode("latin-1", "replace")
-    return _same(header or _given(name, target), wanted)
+    return _equals_token(header or _query_value(name, target), token)
 
 
-def without_token(settings: Settings, target: str) -> str:
+def remove_tokens(settings: Settings, target: str) -> str:
     """Return the target without our tokens, which must not be forwarded. The rest is unchanged."""
-    path, mark, query = target.partition("?")
+    path, separator, query = target.partition("?")
     if (settings.token or settings.page_token) is None or "token" not in query:
         return target
-    kept = [part for part in query.split("&") if not _is_token(part, settings)]
-    return f"{path}{mark if kept else ''}{'&'.join(kept)}" if len(kept) < query.count("&") + 1 else target
+    parts = [part for part in query.split("&") if not _is_token(part, settings)]
+    return f"{path}{separator if parts else ''}{'&'.join(parts)}" if len(parts) < query.count("&") + 1 else target
 
 
 def _is_token(part: str, settings: Settings) -> bool:
     name, _, value = part.partition("=")
     token = {"token": settings.token, "page_token": settings.page_token}.get(unquote_plus(name))
-    return token is not None and _same(unquote_plus(value).encode("utf-8", "replace"), token)
+    return token is not None and _equals_token(unquote_plus(value).encode("utf-8", "replace"), token)
 
 
-def _given(wanted: str, target: str) -> bytes:
-    found = (value for name, value in parse_qsl(target.partition("?")[2]) if name == wanted)
-    return next(found, "").encode("utf-8", "replace")
+def _query_value(parameter: str, target: str) -> bytes:
+    values = (value for name, value in parse_qsl(target.partition("?")[2]) if name == parameter)
+    return next(values, "").encode("utf-8", "replace")
 
 
 def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
@@ -118,7 +118,7 @@ def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> b
     host = headers.get("host")
     if settings.token is not None or host is None or not target.startswith("/"):
         return False
-    return not _is_own(settings, _host(host))
+    return not _is_own_host(settings, _host_without_port(host))
 
 
 def is_foreign_websocket(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
@@ -130,19 +130,19 @@ def is_foreign_websocket(settings: Settings, target: str, headers: Mapping[str, 
     return upgrades and settings.token is None and _is_foreign(target, headers)
 
 
-def page_refusal(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
+def deny_page(settings: Settings, target: str, headers: Mapping[str, str]) -> AdminPage | None:
     """Return the response that denies access to an admin page, or None if access is allowed."""
-    if not _is_own(settings, _host(headers.get("host", ""))):
-        return text(403, "unknown host name for this proxy: use the address that it printed\n")
+    if not _is_own_host(settings, _host_without_port(headers.get("host", ""))):
+        return text_page(403, "unknown host name for this proxy: use the address that it printed\n")
     if _is_foreign(target, headers):
-        return text(403, "requests from pages of other sites are rejected\n")
+        return text_page(403, "requests from pages of other sites are rejected\n")
     if not has_token(settings, target, headers):
         # plugins/claude-code/hooks/post.sh recognizes the proxy by the start of this text.
-        return text(401, "this needs the token: send it as x-ibidem-token, or as ?token= in a browser\n")
+        return text_page(401, "this needs the token: send it as x-ibidem-token, or as ?token= in a browser\n")
     return None
 
 
-def _is_own(settings: Settings, host: str) -> bool:
+def _is_own_host(settings: Settings, host: str) -> bool:
     """Return whether a host is this proxy's own. A site can point its name at this machine, but not own its address."""
     if host in LOOPBACK or host.strip("[]") == settings.host.strip("[]").lower():
         return True
@@ -161,36 +161,36 @@ def _is_foreign(target: str, headers: Mapping[str, str]) -> bool:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None and origin.lower().partition("://")[2] != headers.get("host", "").lower():
         return True
-    led = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    if led and target.partition("?")[0].rstrip("/") == PAGE_ROOT:
+    is_navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if is_navigation and target.partition("?")[0].rstrip("/") == PAGE_ROOT:
         return False
     return site not in ("none", "same-origin")
 
 
-def _host(value: str) -> str:
+def _host_without_port(value: str) -> str:
     """Return a `Host` header without the port, in lower case."""
     name, colon, port = value.rpartition(":")
     return name.lower() if colon and port.isdecimal() and (":" not in name or name.endswith("]")) else value.lower()
 
 
-def _same(given: bytes, wanted: str) -> bool:
-    return compare_digest(given, wanted.encode("utf-8", "surrogateescape"))
+def _equals_token(received: bytes, token: str) -> bool:
+    return compare_digest(received, token.encode("utf-8", "surrogateescape"))
 
 
-def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
+def _without_title(conversation: Mapping[str, Any]) -> dict[str, Any]:
     return {**conversation, "title": ""}
 
 
-class Pages:
+class AdminPages:
     """Admin pages of one proxy."""
 
     def __init__(
         self,
         settings: Settings,
-        records: Records,
+        records: LiveStats,
         store: Store,
         clock: Callable[[], float],
-        gains: GainsWriter | None = None,
+        gains: UsageWriter | None = None,
         off: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """`off` returns the paused conversations."""
@@ -203,69 +203,72 @@ class Pages:
 
     def state(self, texts: bool = True) -> dict[str, Any]:
         """Return the object of /ibidem/api/state. It has `process` only if other processes may share the port."""
-        found = self._records.snapshot(self._clock())
+        state = self._records.snapshot(self._clock())
         if not texts:
-            found["conversations"] = [_untitled(each) for each in found["conversations"]]
-        shown = "all" if texts else self._settings.text_access
+            state["conversations"] = [_without_title(each) for each in state["conversations"]]
+        access = "all" if texts else self._settings.text_access
         process = {"process": os.getpid()} if self._settings.reuse_port else {}
-        return {**found, **self._around(), "texts": shown, **process}
+        return {**state, **self._extra_state(), "texts": access, **process}
 
-    def _around(self) -> dict[str, Any]:
+    def _extra_state(self) -> dict[str, Any]:
         ledger = {"kept": self._gains is not None, "trouble": self._gains.trouble if self._gains else ""}
         return {**self._off(), "ledger": ledger}
 
-    def answer(self, method: str, target: str, texts: bool = True) -> Page:
+    def respond(self, method: str, target: str, texts: bool = True) -> AdminPage:
         """Return the response to a request. `texts`: whether the client may see texts."""
         path = target.partition("?")[0].rstrip("/")
         if method not in ("GET", "HEAD"):
-            return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
+            return AdminPage(405, {**text_page(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
         if path == PAGE_ROOT:
             tokens = self._settings.token, self._settings.page_token if texts else None
-            from .dashboard import PAGE_HEADERS, page  # imported late: it takes a megabyte, and few users open the page
+            from .dashboard import (
+                PAGE_HEADERS,
+                render_page,
+            )  # imported late: it takes a megabyte, and few users open the page
 
             try:
-                return Page(200, PAGE_HEADERS, page(*tokens).encode())
+                return AdminPage(200, PAGE_HEADERS, render_page(*tokens).encode())
             except IbidemError as error:  # Jinja2 is missing
-                return text(500, f"{error}\n")
+                return text_page(500, f"{error}\n")
         kind, _, name = path.removeprefix(f"{PAGE_ROOT}/").rpartition("/")
         if kind in TEXT_PATHS and not texts:
-            return self._withheld()
-        found = self._named(kind, name, texts)
-        return found if found is not None else text(404, f"not found: see {PAGE_ROOT}\n")
+            return self._withheld_page()
+        response = self._api_page(kind, name, texts)
+        return response if response is not None else text_page(404, f"not found: see {PAGE_ROOT}\n")
 
-    def _withheld(self) -> Page:
+    def _withheld_page(self) -> AdminPage:
         if self._settings.text_access == "token":
-            return text(
+            return text_page(
                 401, "texts need the page token: send it as x-ibidem-page-token, or as page_token= in a browser\n"
             )
-        return text(
+        return text_page(
             403,
             "this proxy shows no texts: to see them, start it with --page-token and without --no-texts\n",
         )
 
-    def _named(self, kind: str, name: str, texts: bool) -> Page | None:
+    def _api_page(self, kind: str, name: str, texts: bool) -> AdminPage | None:
         if (kind, name) == ("api", "state"):
-            return document(self.state(texts))
+            return json_page(self.state(texts))
         if (kind, name) == ("api", "days"):
-            return document(days_kept(self._gains.file if self._gains else None, self._clock()))
+            return json_page(load_daily_totals(self._gains.file if self._gains else None, self._clock()))
         if (kind, name) == ("", "metrics"):
-            from .dashboard import METRICS_TYPE, metrics
+            from .dashboard import METRICS_TYPE, format_metrics
 
-            return text(200, metrics(self.state()), METRICS_TYPE)
+            return text_page(200, format_metrics(self.state()), METRICS_TYPE)
         if (kind, name) == ("", "health"):
-            return document({"status": "ok", "version": __version__})
+            return json_page({"status": "ok", "version": __version__})
         if kind == "api/conversation":
-            found = self._records.conversation(name)
-            if found is not None and not texts:
-                found["conversation"] = _untitled(found["conversation"])
-            return None if found is None else document(found)
+            row = self._records.conversation_json(name)
+            if row is not None and not texts:
+                row["conversation"] = _without_title(row["conversation"])
+            return None if row is None else json_page(row)
         if kind == "api/exchange":
-            found = self._records.exchange(name)
-            return None if found is None else document(found)
-        return self._recalled(name) if kind == "recall" else None
+            row = self._records.exchange_json(name)
+            return None if row is None else json_page(row)
+        return self._recall_page(name) if kind == "recall" else None
 
-    def _recalled(self, ref: str) -> Page:
+    def _recall_page(self, ref: str) -> AdminPage:
         try:
-            return text(200, recall(ref, store=self._store))
+            return text_page(200, recall(ref, store=self._store))
         except IbidemError as error:
-            return text(404, f"{error}\n")
+            return text_page(404, f"{error}\n")

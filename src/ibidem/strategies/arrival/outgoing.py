@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...markers import backref, shapes
 from ...markers.backref import ABOVE, Marker, Source
 from ...markers.counting import TabbedUnits
-from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, numbered_layout, thin
+from ...markers.layout import (
+    ITEM_SEPARATORS,
+    Layout,
+    VisibleText,
+    drop_line_numbers,
+    numbered_layout,
+    separator_letter,
+    split_line_numbers,
+)
 from ...markers.line_numbers import TABBED
-from ...markers.lines import lines_of
+from ...markers.lines import split_lines
 from ...markers.numbering import NumberedText
-from ...markers.patches import SIGNED, may_be_patch, signed_lines
-from ...markers.restore import Budget, Unfolded, restore
-from ...model import size
-from ...tokens import TokenCounter, fewer
+from ...markers.patches import SIGN_BY_VIEW, may_be_patch, signed_lines
+from ...markers.restore import DecodedText, ExpansionBudget, restore_text
+from ...model import utf8_size
+from ...tokens import TokenCounter, token_difference
 from ...wire import no_larger, surely_no_larger
-from .composed import ComposedText
-from .hints import HintStyle, hint
+from .composed import PartialOutput
+from .hints import HintStyle, render_hint
 from .index import Address
-from .slots import IndexedText, Match
+from .slots import IndexedText, LineMatch
 
 MAX_COUNTED = 512
 """Maximum characters of a replacement whose tokens are estimated before the original is counted."""
@@ -39,9 +47,9 @@ class TokenGain(NamedTuple):
     gain: int
     """Minimum number of saved tokens."""
 
-    def gains(self, before: str, after: str) -> bool:
+    def is_worthwhile(self, before: str, after: str) -> bool:
         """Return True if the replacement has fewer bytes and saves enough tokens."""
-        if size(after) >= size(before):
+        if utf8_size(after) >= utf8_size(before):
             return False
         words = least_tokens(before[: 3 * WORD * len(after)]) if len(after) <= MAX_COUNTED else 0
         if words >= len(after) + self.gain:
@@ -49,26 +57,29 @@ class TokenGain(NamedTuple):
         least = self.count(after) + self.gain
         return words >= least or self.count(before) >= least
 
-    def saves(self, before: str, after: str) -> bool:
+    def surely_saves(self, before: str, after: str) -> bool:
         """Return True if a cheap lower bound shows that enough is saved. `before` may be a part of the original."""
-        if size(after) >= size(before):
+        if utf8_size(after) >= utf8_size(before):
             return False
         if least_tokens(before[: 2 * WORD * len(after)]) >= len(after) + self.gain:  # usually a start is enough
             return True
         words = least_tokens(before)
         return words >= len(after) + self.gain or words >= self.count(after) + self.gain
 
-    def folds(self, text: str, folded: str, marker: str, spared: int) -> bool:
+    def is_encoding_worthwhile(self, text: str, encoded_text: str, marker: str, saved_tokens: int) -> bool:
         """Return True if the encoded text plus its marker saves enough. The codec reports `saved_tokens`."""
-        sent = f"{folded}\n{marker}"
-        if size(sent) >= size(text):
+        sent_text = f"{encoded_text}\n{marker}"
+        if utf8_size(sent_text) >= utf8_size(text):
             return False
-        known = spared - SLACK - self.gain
-        if known > 0 and known >= self.count(f"\n{marker}"):
+        known_gain = saved_tokens - SLACK - self.gain
+        if known_gain > 0 and known_gain >= self.count(f"\n{marker}"):
             return True
-        return fewer(text, folded, self.count) + fewer(folded, sent, self.count) >= self.gain
+        return (
+            token_difference(text, encoded_text, self.count) + token_difference(encoded_text, sent_text, self.count)
+            >= self.gain
+        )
 
-    def has(self, text: str, tokens: int) -> bool:
+    def has_tokens(self, text: str, tokens: int) -> bool:
         """Return True if the text has at least this number of tokens."""
         return least_tokens(text[: 3 * WORD * tokens]) >= tokens or self.count(text) >= tokens
 
@@ -79,7 +90,7 @@ def least_tokens(text: str) -> int:
 
 
 if TYPE_CHECKING:
-    from .backrefs import BackrefFold
+    from .backrefs import BackReferenceState
 
 MIN_TEXT = 64
 """Minimum characters of a text that may be replaced."""
@@ -91,355 +102,391 @@ MAX_FIELDS = 12
 """Maximum lines or fields that may differ from an earlier text if only the differences are sent."""
 
 
-class Attempt(NamedTuple):
+class EncodingAttempt(NamedTuple):
     """A possible replacement of a text, with its reason."""
 
     sent: str
     strategy: str = ""
     reason: str = ""
-    refers: bool = False
+    is_reference: bool = False
     """True if it points at a text that was sent before."""
-    foreign: bool = False
+    is_foreign: bool = False
     """True if it has another system's wording, which `expand` cannot restore."""
 
 
-class OutgoingText:
+class ResultEncoder:
     """Chooses what to send for one text of a result.
 
     It updates the strategy state at once: all texts share one budget for following markers, and the first marker of a
     conversation explains what markers are.
     """
 
-    def __init__(self, fold: BackrefFold, place: NumberedText, again: int | None) -> None:
-        self.fold = fold
-        self.settings = fold.settings
-        self.margin = TokenGain(fold.count, fold.settings.min_gain)
-        self.known = fold.known
+    def __init__(self, state: BackReferenceState, place: NumberedText, repeated_content: int | None) -> None:
+        self.state = state
+        self.settings = state.settings
+        self.token_gain = TokenGain(state.count, state.settings.min_gain)
+        self.line_index = state.known
         self.text = place.text
-        self.tool = place.asked.tool
-        self.again = again
+        self.tool = place.call.tool
+        self.repeated_content = repeated_content
         """Content hash of the last result of this call, if the call is repeated; else None."""
-        self.seen: dict[Source, Shown | None] = {}
-        self.inside = fold.settings.inside
-        self.marked = self.in_full = self.ours = self.repeats = False
-        self.folded = self.flags = ""
-        self.shape = shapes.Folded("")
+        self.visible_texts: dict[Source, VisibleText | None] = {}
+        self.min_repeat_tokens = state.settings.inside
+        self.has_first_marker = self.is_sent_in_full = self.has_own_marker = self.has_repeats = False
+        self.encoded_text = self.flags = ""
+        self.encoding = shapes.EncodedText("")
         self.layout: Layout | None = None
-        self.composed: ComposedText | None = None
+        self.partial_output: PartialOutput | None = None
 
-    def attempt(self) -> Attempt:
+    def choose_encoding(self) -> EncodingAttempt:
         """Return what to send: the text itself if a replacement does not pay, or is unsafe."""
-        if backref.opening(self.known.tag) in self.text:
-            return Attempt(self.text, refers=self._recognised())
-        if self.fold.rewritten or self.fold.as_is or len(self.text) < MIN_TEXT:
-            return Attempt(self.text)
-        self.shape = self._folded()
-        self.folded, self.flags = self.shape.text, self.shape.flags
-        self.in_full = self.again is not None and self.essence == self.again
-        may_refer = self.fold.refers and not self.in_full
-        for way in (self._whole, self._partly, self._only_folded) if may_refer else (self._only_folded,):
-            attempt = way()
+        if backref.marker_prefix(self.line_index.tag) in self.text:
+            return EncodingAttempt(self.text, is_reference=self._recognize_own_text())
+        if self.state.rewritten or self.state.as_is or len(self.text) < MIN_TEXT:
+            return EncodingAttempt(self.text)
+        self.encoding = self._encode_layout()
+        self.encoded_text, self.flags = self.encoding.text, self.encoding.flags
+        self.is_sent_in_full = self.repeated_content is not None and self.content_hash == self.repeated_content
+        may_refer = self.state.refers and not self.is_sent_in_full
+        for make_attempt in (
+            (self._try_whole_result, self._try_partial_references, self._try_layout_only)
+            if may_refer
+            else (self._try_layout_only,)
+        ):
+            attempt = make_attempt()
             if attempt is not None:
-                return self._safe(attempt) or self._without_repeats() or Attempt(self.text)
-        return Attempt(self.text)
+                return self._accept_if_safe(attempt) or self._without_repeats() or EncodingAttempt(self.text)
+        return EncodingAttempt(self.text)
 
-    def _without_repeats(self) -> Attempt | None:
+    def _without_repeats(self) -> EncodingAttempt | None:
         """Try again without references inside the text. They can make it look like another layout, so that it cannot
         be restored."""
-        if not self.repeats:
+        if not self.has_repeats:
             return None
-        self.inside, self.repeats, self.marked = None, False, False
-        attempt = self._partly() or self._only_folded()
-        return attempt and self._safe(attempt)
+        self.min_repeat_tokens, self.has_repeats, self.has_first_marker = None, False, False
+        attempt = self._try_partial_references() or self._try_layout_only()
+        return attempt and self._accept_if_safe(attempt)
 
-    def _safe(self, attempt: Attempt) -> Attempt | None:
+    def _accept_if_safe(self, attempt: EncodingAttempt) -> EncodingAttempt | None:
         """Return the attempt if it would be admitted and restores the text; else None.
 
         The check is made here, because the index needs the sent text.
         """
-        sent = attempt.sent
-        if size(sent) >= size(self.text) or not self._no_larger(sent):
+        sent_text = attempt.sent
+        if utf8_size(sent_text) >= utf8_size(self.text) or not self._is_no_larger(sent_text):
             return None
-        if attempt.foreign:
+        if attempt.is_foreign:
             return attempt
-        sent = self._thinned(sent) if self.settings.numbers == "sparse" else sent
-        if not self._restores(sent):
+        sent_text = self._drop_line_numbers(sent_text) if self.settings.numbers == "sparse" else sent_text
+        if not self._can_restore(sent_text):
             return None
-        self.fold.explained = True
-        return attempt._replace(sent=sent)
+        self.state.has_explained_markers = True
+        return attempt._replace(sent=sent_text)
 
-    def _no_larger(self, sent: str) -> bool:
+    def _is_no_larger(self, sent_text: str) -> bool:
         """Return True if the text is no larger in JSON. A common tail is skipped if the rest decides it."""
-        tail, end = self.shape.tail, len(self.folded)
-        if not tail or not sent.startswith(self.folded):
-            return no_larger(sent, self.text)
-        rest = sent[: end - tail] + sent[end:]
-        return surely_no_larger(rest, self.text[: len(self.text) - tail]) or no_larger(sent, self.text)
+        tail, end = self.encoding.shared_tail, len(self.encoded_text)
+        if not tail or not sent_text.startswith(self.encoded_text):
+            return no_larger(sent_text, self.text)
+        rest = sent_text[: end - tail] + sent_text[end:]
+        return surely_no_larger(rest, self.text[: len(self.text) - tail]) or no_larger(sent_text, self.text)
 
-    def _folded(self) -> shapes.Folded:
-        known = self.known  # an equal text that was sent unchanged can be referenced as a whole, so keep the layout
-        said = known.same(self.text, self.fold.nearest) is not None
-        if said or not self.settings.shapes or known.shapeless(self.text):
-            return shapes.Folded(self.text)
-        return self.fold.folds(self.text)
+    def _encode_layout(self) -> shapes.EncodedText:
+        index = (
+            self.line_index
+        )  # an equal text that was sent unchanged can be referenced as a whole, so keep the layout
+        is_repeat = index.find_equal_text(self.text, self.state.reach_start) is not None
+        if is_repeat or not self.settings.shapes or index.has_no_layout(self.text):
+            return shapes.EncodedText(self.text)
+        return self.state.encode_layout(self.text)
 
-    def _restores(self, sent: str) -> bool:
+    def _can_restore(self, sent_text: str) -> bool:
         """Return True if `expand` restores exactly this text (invariant 6)."""
-        fold = self.fold
-        budget = Budget(fold.sent, fold.fetched)
+        state = self.state
+        budget = ExpansionBudget(state.sent_characters, state.fetched_characters)
         # The codec has already checked that the encoded text decodes to this one.
-        known = Unfolded(self.folded, self.flags, self.text)
-        found = restore(sent, self.known.tag, self._shown, budget, known)
-        self.ours = found is not None and found.original == self.text
-        fold.fetched += budget.used if self.ours else 0
-        return self.ours
+        decoded_text = DecodedText(self.encoded_text, self.flags, self.text)
+        restored_text = restore_text(sent_text, self.line_index.tag, self._visible_text, budget, decoded_text)
+        self.has_own_marker = restored_text is not None and restored_text.original == self.text
+        state.fetched_characters += budget.used_characters if self.has_own_marker else 0
+        return self.has_own_marker
 
-    def _thinned(self, sent: str) -> str:
-        other = thin(sent, self.known.tag)
-        if other is None or len(other) >= len(sent):
-            return sent
-        found = restore(other, self.known.tag, self._shown, Budget(self.fold.sent, self.fold.fetched))
-        return other if found is not None and found.original == self.text else sent
+    def _drop_line_numbers(self, sent_text: str) -> str:
+        other = drop_line_numbers(sent_text, self.line_index.tag)
+        if other is None or len(other) >= len(sent_text):
+            return sent_text
+        restored_text = restore_text(
+            other,
+            self.line_index.tag,
+            self._visible_text,
+            ExpansionBudget(self.state.sent_characters, self.state.fetched_characters),
+        )
+        return other if restored_text is not None and restored_text.original == self.text else sent_text
 
     @property
-    def essence(self) -> int:
+    def content_hash(self) -> int:
         """Hash of the content, without a header that differs each time."""
-        start = self.folded.index("\n") if shapes.HEADER_FLAG in self.flags else 0
-        return hash(self.folded[start:])
+        start = self.encoded_text.index("\n") if shapes.HEADER_FLAG in self.flags else 0
+        return hash(self.encoded_text[start:])
 
-    def _recognised(self) -> bool:
+    def _recognize_own_text(self) -> bool:
         """Return True if this text was rewritten by us before and refers to another text.
 
         It then counts as its original, so that a second pass decides like the first. A text whose markers cannot be
         proven ours is opaque: it stays unchanged and does not affect other texts. The work on such texts is limited
         over the whole conversation, because there may be very many.
         """
-        fold = self.fold
-        fold.rewritten = fold.rewritten or fold.evicted(self.text)
-        if fold.rewritten:
+        state = self.state
+        state.rewritten = state.rewritten or state.is_evicted(self.text)
+        if state.rewritten:
             return False
-        budget = Budget(fold.sent, fold.fetched + fold.tried, 2)  # the other half is for texts that we rewrote before
+        budget = ExpansionBudget(
+            state.sent_characters, state.fetched_characters + state.tried_characters, 2
+        )  # the other half is for texts that we rewrote before
 
-        def shown(source: Source) -> Shown | None:
-            if source not in self.seen:
-                budget.spend(self.known.unread(source))
-            return self._shown(source)
+        def fetch_text(source: Source) -> VisibleText | None:
+            if source not in self.visible_texts:
+                budget.spend(self.line_index.unread_characters(source))
+            return self._visible_text(source)
 
-        found = restore(self.text, self.known.tag, shown, budget)
-        if found is None:
-            fold.tried += budget.used
+        restored_text = restore_text(self.text, self.line_index.tag, fetch_text, budget)
+        if restored_text is None:
+            state.tried_characters += budget.used_characters
             return False
-        fold.fetched += budget.used  # `expand` counts the same
-        fold.explained = True
-        self.ours, self.folded, self.flags = True, found.folded, found.flags
-        self.in_full = not found.refers and self.again is not None and self.essence == self.again
-        return found.refers
+        state.fetched_characters += budget.used_characters  # `expand` counts the same
+        state.has_explained_markers = True
+        self.has_own_marker, self.encoded_text, self.flags = True, restored_text.encoded, restored_text.flags
+        self.is_sent_in_full = (
+            not restored_text.has_references
+            and self.repeated_content is not None
+            and self.content_hash == self.repeated_content
+        )
+        return restored_text.has_references
 
-    def _shown(self, source: Source) -> Shown | None:
-        if source not in self.seen:
-            self.seen[source] = self.known.shown(source)
-        return self.seen[source]
+    def _visible_text(self, source: Source) -> VisibleText | None:
+        if source not in self.visible_texts:
+            self.visible_texts[source] = self.line_index.shown(source)
+        return self.visible_texts[source]
 
-    def _marker(self, **fields: Any) -> Marker:
+    def _make_marker(self, **fields: Any) -> Marker:
         """Return a marker. The first of a text has its digest and flags, the first of a conversation an explanation."""
-        first = not self.marked
-        self.marked = True
+        first = not self.has_first_marker
+        self.has_first_marker = True
         digest = backref.digest_of(self.text) if first else ""
         return Marker(
-            self.known.tag,
+            self.line_index.tag,
             digest,
             self.flags if first else "",
-            explains=first and not self.fold.explained,
+            explains=first and not self.state.has_explained_markers,
             **fields,
         )
 
-    def _whole(self) -> Attempt | None:
-        number = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
+    def _try_whole_result(self) -> EncodingAttempt | None:
+        number = (
+            self.line_index.find_equal_text(self.encoded_text, self.state.reach_start) if self.settings.dedup else None
+        )
         if number is None:
             return None
-        slot = self.known.slots[number]
+        slot = self.line_index.slots[number]
         if self.settings.hints is not HintStyle.IBIDEM:
-            return self._hint(slot)
-        sent = str(self._marker(source=slot.source, label=self.known.label(number)))
-        if not self.margin.gains(self.text, sent):
-            self.marked = False
+            return self._try_hint(slot)
+        sent_text = str(self._make_marker(source=slot.source, label=self.line_index.text_label(number)))
+        if not self.token_gain.is_worthwhile(self.text, sent_text):
+            self.has_first_marker = False
             return None
-        return Attempt(sent, "dedup", f"same as {slot.source}", refers=True)
+        return EncodingAttempt(sent_text, "dedup", f"same as {slot.source}", is_reference=True)
 
-    def layout_of(self, sent: str) -> Layout | None:
+    def sent_layout(self, sent_text: str) -> Layout | None:
         """Return the layout of the sent text, equal to that of `lay_out`; None if it must be computed."""
-        if self.layout is None or sent is self.folded:
+        if self.layout is None or sent_text is self.encoded_text:
             return self.layout
-        if self.settings.numbers == "sparse" or not self.ours:
+        if self.settings.numbers == "sparse" or not self.has_own_marker:
             return None
-        if self.composed is not None and self.composed.done:
-            return self.composed.as_sent()
-        return self.layout._replace(marked=True) if self.is_folded(sent) else None
+        if self.partial_output is not None and self.partial_output.done_units:
+            return self.partial_output.sent_layout()
+        return self.layout._replace(has_markers=True) if self.is_encoded_only(sent_text) else None
 
-    def is_folded(self, sent: str) -> bool:
+    def is_encoded_only(self, sent_text: str) -> bool:
         """Return True if the sent text is the whole encoded text plus its marker, without references."""
-        return self.ours and sent.startswith(self.folded)
+        return self.has_own_marker and sent_text.startswith(self.encoded_text)
 
-    def _hint(self, slot: IndexedText) -> Attempt | None:
+    def _try_hint(self, slot: IndexedText) -> EncodingAttempt | None:
         """Return a reference to a whole result in another system's wording, which names results by call id."""
-        if slot.sent != self.text or not slot.call_id:
+        if slot.sent_text != self.text or not slot.call_id:
             return None
-        sent = hint(self.settings.hints, slot.call_id, self.text)
-        if not self.margin.gains(self.text, sent):
+        sent_text = render_hint(self.settings.hints, slot.call_id, self.text)
+        if not self.token_gain.is_worthwhile(self.text, sent_text):
             return None
-        return Attempt(sent, "dedup", f"same as {slot.source}", refers=True, foreign=True)
+        return EncodingAttempt(sent_text, "dedup", f"same as {slot.source}", is_reference=True, is_foreign=True)
 
-    def _partly(self) -> Attempt | None:
-        layout = self._layout()
-        shape_flags = self.flags
+    def _try_partial_references(self) -> EncodingAttempt | None:
+        layout = self._choose_layout()
+        encoding_flags = self.flags
         self.flags += layout.comma
-        attempt = self._but(layout) if self.settings.fields else None
+        attempt = self._try_difference(layout) if self.settings.fields else None
         if attempt is None and self.settings.spans:
-            attempt = self._spans(layout)
+            attempt = self._try_line_references(layout)
         if attempt is None:
-            self.flags, self.marked = shape_flags, False
+            self.flags, self.has_first_marker = encoding_flags, False
         return attempt
 
-    def _layout(self) -> Layout:
+    def _choose_layout(self) -> Layout:
         """Return the layout to compare with earlier texts. Line numbers are separate only if they can be restored."""
-        comma = comma_of(self.folded)
+        comma = separator_letter(self.encoded_text)
         if comma:
-            units = self.folded.split(ITEM_SEPARATORS[comma])
+            units = self.encoded_text.split(ITEM_SEPARATORS[comma])
             self.layout = Layout(units, units, None, "", comma, False)
         else:
-            apart = self.shape.apart
+            apart = self.encoding.numbered_lines
             if apart is not None:
                 self.layout = numbered_layout(TabbedUnits(apart), apart)
-            elif self.shape.numberless:
-                self.layout = numbered_layout(lines_of(self.folded), None)
+            elif self.encoding.has_no_numbers:
+                self.layout = numbered_layout(split_lines(self.encoded_text), None)
             else:
-                self.layout = number(lines_of(self.folded))
-        found = self.layout
-        if found.numbers is None or self.shape.apart is not None:
-            return found
-        if found.mark == TABBED.letter and self._rewritable(found, found.numbers):
-            return found
-        return Layout(found.units, found.units, None, "", "", False)
+                self.layout = split_line_numbers(split_lines(self.encoded_text))
+        layout = self.layout
+        if layout.numbers is None or self.encoding.numbered_lines is not None:
+            return layout
+        if layout.style_letter == TABBED.letter and self._has_canonical_numbers(layout, layout.numbers):
+            return layout
+        return Layout(layout.units, layout.units, None, "", "", False)
 
-    def _rewritable(self, layout: Layout, numbers: Sequence[int | None]) -> bool:
+    def _has_canonical_numbers(self, layout: Layout, numbers: Sequence[int | None]) -> bool:
         """Return True if all line numbers have the form in which they would be restored."""
-        text = self.folded
+        text = self.encoded_text
         if text[0] not in " 0" and "\n0" not in text and "\n " not in text:
             return True
         rows = zip(layout.units, layout.bodies, numbers, strict=True)
-        return all(shown is None or unit == f"{shown}\t{body}" for unit, body, shown in rows)
+        return all(line_number is None or unit == f"{line_number}\t{body}" for unit, body, line_number in rows)
 
-    def _spans(self, layout: Layout) -> Attempt | None:
-        self.composed = told = ComposedText(layout)
-        labelled: set[Source] = set()
-        before: Source | None = None
-        for match, lines, view in self._matches(layout, lambda: told.done):
-            if match.first < told.done:
+    def _try_line_references(self, layout: Layout) -> EncodingAttempt | None:
+        self.partial_output = output = PartialOutput(layout)
+        labelled_sources: set[Source] = set()
+        last_source: Source | None = None
+        for match, lines, view in self._find_matches(layout, lambda: output.done_units):
+            if match.first < output.done_units:
                 continue
-            before = None if self._repeats(told, match.first) else before
-            left_out = layout.joint.join(layout.units[match.first : min(match.last, match.first + LINES_READ)])
-            all_of_it = match.last <= match.first + LINES_READ
-            if all_of_it and len(left_out) < MIN_TEXT:
+            last_source = None if self._replace_repeats(output, match.first) else last_source
+            left_out = layout.separator.join(layout.units[match.first : min(match.last, match.first + LINES_READ)])
+            is_complete = match.last <= match.first + LINES_READ
+            if is_complete and len(left_out) < MIN_TEXT:
                 continue
-            address, label = self.known.address(match), ""
-            if self.known.slots[match.slot].source not in labelled:
-                match, address, label = self.known.findable(lines, match, address, self.fold.nearest)
-            marker = str(self._pointer(layout, match, address, label, before, view))
-            if (all_of_it or not self.margin.saves(left_out, marker)) and not self.margin.gains(
-                left_out if all_of_it else layout.joint.join(layout.units[match.first : match.last]), marker
+            address, label = self.line_index.match_address(match), ""
+            if self.line_index.slots[match.slot].source not in labelled_sources:
+                match, address, label = self.line_index.choose_location(lines, match, address, self.state.reach_start)
+            marker = str(self._make_line_reference(layout, match, address, label, last_source, view))
+            if (
+                is_complete or not self.token_gain.surely_saves(left_out, marker)
+            ) and not self.token_gain.is_worthwhile(
+                left_out if is_complete else layout.separator.join(layout.units[match.first : match.last]), marker
             ):
-                self.marked = self.marked and bool(told.done)
+                self.has_first_marker = self.has_first_marker and bool(output.done_units)
                 continue
-            told.leave_out(match.first, match.last, marker)
-            before = self.known.slots[match.slot].source
-            labelled.add(before)
-        self._repeats(told, len(layout.units))
-        if not told.done:
+            output.replace_units(match.first, match.last, marker)
+            last_source = self.line_index.slots[match.slot].source
+            labelled_sources.add(last_source)
+        self._replace_repeats(output, len(layout.units))
+        if not output.done_units:
             return None
-        where = ", ".join([*map(str, sorted(labelled)), *["itself"] * self.repeats])
-        return Attempt(told.whole(), "spans", f"stands in part in {where}", refers=True)
+        targets = ", ".join([*map(str, sorted(labelled_sources)), *["itself"] * self.has_repeats])
+        return EncodingAttempt(output.complete_text(), "spans", f"stands in part in {targets}", is_reference=True)
 
-    def _matches(self, layout: Layout, done: Callable[[], int]) -> Iterator[tuple[Match, Layout, str]]:
+    def _find_matches(self, layout: Layout, done_units: Callable[[], int]) -> Iterator[tuple[LineMatch, Layout, str]]:
         """Yield the repeats of earlier texts from left to right, each with the compared layout and its diff view."""
-        nearest = self.fold.nearest
-        ways = {"": layout}
+        nearest = self.state.reach_start
+        layouts = {"": layout}
         if self.settings.diffs and layout.numbers is None and not layout.comma and may_be_patch(self.text):
-            for view, sign in SIGNED.items():
-                ways[view] = layout._replace(bodies=signed_lines(layout.units, sign, NO_LINE))
-        found = [
-            zip(self.known.matches(lines, nearest, done), repeat(lines), repeat(view)) for view, lines in ways.items()
+            for view, sign in SIGN_BY_VIEW.items():
+                layouts[view] = layout._replace(bodies=signed_lines(layout.units, sign, NO_LINE))
+        matches_by_view = [
+            zip(self.line_index.find_matches(lines, nearest, done_units), repeat(lines), repeat(view))
+            for view, lines in layouts.items()
         ]
-        for match, lines, view in merge(*found, key=lambda each: each[0].first) if len(found) > 1 else found[0]:
+        for match, lines, view in (
+            merge(*matches_by_view, key=lambda each: each[0].first) if len(matches_by_view) > 1 else matches_by_view[0]
+        ):
             # A view of a view has no notation, and a line that was not compared may match by chance.
-            if view and (self.known.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
+            if view and (self.line_index.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
                 continue
             yield match, lines, view
 
-    def _repeats(self, told: ComposedText, end: int) -> bool:
+    def _replace_repeats(self, output: PartialOutput, end: int) -> bool:
         """Replace repeats inside the text up to unit `end`. Return True if any was replaced."""
-        layout, least, done = told.layout, self.inside, told.done
-        if least is None or layout.comma:
+        layout, min_tokens, done_units = output.layout, self.min_repeat_tokens, output.done_units
+        if min_tokens is None or layout.comma:
             return False
         # Line numbers could not be restored. And a patch stays whole, so that later texts can refer to its new side.
         if layout is not self.layout or may_be_patch(self.text):
             return False
-        for run in told.repeats(end):
-            left_out = layout.joint.join(layout.units[run.first : run.last])
-            if len(left_out) < MIN_TEXT or not self.margin.has(left_out, least):
+        for run in output.find_repeats(end):
+            left_out = layout.separator.join(layout.units[run.first : run.last])
+            if len(left_out) < MIN_TEXT or not self.token_gain.has_tokens(left_out, min_tokens):
                 continue
-            unit, first, last = told.address(run)
+            unit, first, last = output.line_address(run)
             own = layout.numbers[run.first] if layout.numbers else None
-            marker = str(self._marker(source=ABOVE, unit=unit, first=first, last=last, own=own))
-            if not self.margin.gains(left_out, marker):
-                self.marked = self.marked and bool(told.done)
+            marker = str(self._make_marker(source=ABOVE, unit=unit, first=first, last=last, own=own))
+            if not self.token_gain.is_worthwhile(left_out, marker):
+                self.has_first_marker = self.has_first_marker and bool(output.done_units)
                 continue
-            told.leave_out(run.first, run.last, marker)
-            self.repeats = True
-        return told.done > done
+            output.replace_units(run.first, run.last, marker)
+            self.has_repeats = True
+        return output.done_units > done_units
 
-    def _pointer(
-        self, layout: Layout, match: Match, address: Address, label: str, before: Source | None, view: str
+    def _make_line_reference(
+        self, layout: Layout, match: LineMatch, address: Address, label: str, last_source: Source | None, view: str
     ) -> Marker:
-        slot = self.known.slots[match.slot]
+        slot = self.line_index.slots[match.slot]
         unit, first, last = address
-        return self._marker(
+        return self._make_marker(
             source=slot.source,
             unit=unit,
             first=first,
             last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
             label=label,
-            leans=slot.source == before,
+            leans=slot.source == last_source,
             view=view or slot.view,
         )
 
-    def _but(self, layout: Layout) -> Attempt | None:
+    def _try_difference(self, layout: Layout) -> EncodingAttempt | None:
         """Try to send only the units that differ from the last result of the same tool."""
-        number = self.fold.last_of.get(self.tool)
-        if number is None or number in self.known.gone or layout.numbers is not None:
+        number = self.state.last_slot_by_tool.get(self.tool)
+        if number is None or number in self.line_index.removed_slots or layout.numbers is not None:
             return None
-        slot = self.known.slots[number]
+        slot = self.line_index.slots[number]
         units = layout.units
-        if slot.units != len(units) or slot.comma != layout.comma or not slot.whole or slot.place < self.fold.nearest:
+        if (
+            slot.units != len(units)
+            or slot.comma != layout.comma
+            or not slot.whole
+            or slot.characters_before < self.state.reach_start
+        ):
             return None
         if slot.numbering is not None:
             return None
         old = slot.text.split("\n")
-        other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
-        if not other or len(other) > MAX_FIELDS or len(other) * 4 > len(units):
+        different_units = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
+        if not different_units or len(different_units) > MAX_FIELDS or len(different_units) * 4 > len(units):
             return None
-        marker = self._marker(source=slot.source, label=self.known.label(number), but=True)
-        sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
-        if not self.margin.gains(self.folded, sent):  # the shorter layout alone saves as much
-            self.marked = False
+        marker = self._make_marker(source=slot.source, label=self.line_index.text_label(number), but=True)
+        sent_text = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in different_units)])
+        if not self.token_gain.is_worthwhile(self.encoded_text, sent_text):  # the shorter layout alone saves as much
+            self.has_first_marker = False
             return None
-        return Attempt(sent, "fields", f"as {slot.source} but for {len(other)} {layout.word}s", refers=True)
+        return EncodingAttempt(
+            sent_text,
+            "fields",
+            f"as {slot.source} but for {len(different_units)} {layout.unit_name}s",
+            is_reference=True,
+        )
 
-    def _only_folded(self) -> Attempt | None:
+    def _try_layout_only(self) -> EncodingAttempt | None:
         if not self.flags:
             return None
-        marker = str(self._marker())
-        if not self.margin.folds(self.text, self.folded, marker, self.shape.spared):
-            self.marked = False
+        marker = str(self._make_marker())
+        if not self.token_gain.is_encoding_worthwhile(self.text, self.encoded_text, marker, self.encoding.saved_tokens):
+            self.has_first_marker = False
             return None
-        return Attempt(f"{self.folded}\n{marker}", "shapes", f"folded: {shapes.described(self.flags)}")
+        return EncodingAttempt(
+            f"{self.encoded_text}\n{marker}", "shapes", f"folded: {shapes.describe_codecs(self.flags)}"
+        )

@@ -24,13 +24,13 @@ class SentForm(NamedTuple):
     text: str
     layout: Layout | None = None
     """Layout of the sent text, if known."""
-    in_full: bool = False
+    is_sent_in_full: bool = False
     """True if the text is sent without references because its call was repeated."""
     targets: tuple[Source, ...] = ()
     """Sources of the texts that it refers to."""
-    ours: bool = False
+    has_own_marker: bool = False
     """True if its markers are proven to be our own."""
-    shapeless: bool = False
+    has_no_layout: bool = False
     """True if the text is sent unchanged because no shorter layout fits."""
-    whole: str = ""
+    encoded_text: str = ""
     """The encoded text without the marker that names its encoding, if known."""

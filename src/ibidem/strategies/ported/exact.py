@@ -54,8 +54,8 @@ def _is_mixed(message: Message) -> bool:
 
 def codetether_arguments(call: ToolCall) -> str:
     """The arguments of a call as codetether has them: a marker that an object format wraps is the marker alone."""
-    given = call.input
-    if type(given) is dict and len(given) == 1 and isinstance(marker := given.get(REPEAT_KEY), str):
+    value = call.input
+    if type(value) is dict and len(value) == 1 and isinstance(marker := value.get(REPEAT_KEY), str):
         return marker if marker.startswith(codetether.REPEATED) else call.arguments
     return call.arguments
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, Message, Opaque, Path, Text, Thinking, ToolCall, ToolResult, size
+from ...model import Conversation, Kind, Message, Opaque, Path, Text, Thinking, ToolCall, ToolResult, utf8_size
 from ...plan import Edit
 from ...wire import Op
 from ..strategy import ProviderDemands
@@ -37,33 +37,35 @@ class DropMiddle(Ported):
         messages = codetether_messages(conv)
         if len(messages) < self.min_messages:
             return
-        start, end = self._range(messages)
+        start, end = self._removed_range(messages)
         if end <= start + 1:
             return
         if conv.dialect.answers == "later":
             start, end = _with_whole_turns(messages, start, end, demands)
             if end <= start + 1:
                 return
-        beside, leads = None, False
-        if conv.dialect.alternating and _meets_user(messages, start, end) and demands.outrank():
-            end, beside, leads = _fit_marker(messages, start, end)
+        host, is_leading = None, False
+        if conv.dialect.alternating and _meets_user(messages, start, end) and demands.override_original():
+            end, host, is_leading = _fit_marker(messages, start, end)
             if end <= start + 1:
                 return
-        removed = messages[start:end]
-        total = sum(map(_counted_bytes, removed))
-        marker = codetether.middle(len(removed), total)
-        yield from self._drop(messages, start, end)
-        counted = max(0, total - size(marker))
-        if beside is not None:
-            yield self._join(conv, beside, leads, marker, counted)
+        removed_messages = messages[start:end]
+        total = sum(map(_counted_bytes, removed_messages))
+        marker = codetether.trim_marker(len(removed_messages), total)
+        yield from self._drop_messages(messages, start, end)
+        counted_bytes = max(0, total - utf8_size(marker))
+        if host is not None:
+            yield self._merge_marker(conv, host, is_leading, marker, counted_bytes)
             return
         # If the other half of the first message stays, the marker follows it.
-        halved = start > 0 and messages[start - 1].index == messages[start].index
+        is_halved = start > 0 and messages[start - 1].index == messages[start].index
         value = conv.dialect.user_message(marker)
-        op: Op = "after" if halved else "before"
-        yield self._edit(op, messages[start].index, (), added=marker, value=value, hits=1, counted=counted)
+        op: Op = "after" if is_halved else "before"
+        yield self._make_edit(
+            op, messages[start].index, (), added=marker, value=value, hits=1, counted_bytes=counted_bytes
+        )
 
-    def _range(self, messages: Sequence[Message]) -> tuple[int, int]:
+    def _removed_range(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Positions between which the original removes all messages."""
         total = len(messages)
         start, end = self.sinks, total - self.window
@@ -77,31 +79,37 @@ class DropMiddle(Ported):
             start += 1
         return start, end
 
-    def _drop(self, messages: Sequence[Message], start: int, end: int) -> Iterator[Edit]:
-        kept = {message.index for message in (*messages[start - 1 : start], *messages[end : end + 1])}
+    def _drop_messages(self, messages: Sequence[Message], start: int, end: int) -> Iterator[Edit]:
+        kept_indexes = {message.index for message in (*messages[start - 1 : start], *messages[end : end + 1])}
         last: int | None = None
         for message in messages[start:end]:
-            if message.index in kept:  # one half of the message stays
+            if message.index in kept_indexes:  # one half of the message stays
                 for part in message.parts:
                     path = part.path[:-1] if type(part) is Text else part.path
-                    yield self._edit("drop", message.index, path)
+                    yield self._make_edit("drop", message.index, path)
             elif message.index != last:  # both halves of a message are dropped once
                 last = message.index
                 yield Edit(strategy="middle", op="drop", message=last, hits=0, counted_bytes=0)
 
-    def _join(self, conv: Conversation, message: Message, leads: bool, marker: str, counted: int) -> Edit:
+    def _merge_marker(
+        self, conv: Conversation, message: Message, is_leading: bool, marker: str, counted_bytes: int
+    ) -> Edit:
         """The edit that puts the marker into a message as a text block, at its start if it `leads`, else at its end."""
         block = conv.dialect.text_block(marker)
         blocks = conv.dialect.parts_path(message)
         if blocks is None:
             text = next(part for part in message.parts if type(part) is Text)
             own = conv.dialect.text_block(text.text)
-            both = [block, own] if leads else [own, block]
-            return self._edit("set", message.index, text.path, added=marker, value=both, hits=1, counted=counted)
-        path = (*blocks, 0 if leads else len(message.wire[blocks[0]]))
-        return self._edit("before", message.index, path, added=marker, value=block, hits=1, counted=counted)
+            both = [block, own] if is_leading else [own, block]
+            return self._make_edit(
+                "set", message.index, text.path, added=marker, value=both, hits=1, counted_bytes=counted_bytes
+            )
+        path = (*blocks, 0 if is_leading else len(message.wire[blocks[0]]))
+        return self._make_edit(
+            "before", message.index, path, added=marker, value=block, hits=1, counted_bytes=counted_bytes
+        )
 
-    def _edit(
+    def _make_edit(
         self,
         op: Op,
         index: int,
@@ -110,7 +118,7 @@ class DropMiddle(Ported):
         added: str = "",
         value: Any = None,
         hits: int = 0,
-        counted: int = 0,
+        counted_bytes: int = 0,
     ) -> Edit:
         reason = f"between the first {self.sinks} and the last {self.window} messages"
         return Edit(
@@ -121,7 +129,7 @@ class DropMiddle(Ported):
             added=added,
             value=value,
             hits=hits,
-            counted_bytes=counted,
+            counted_bytes=counted_bytes,
             reason=reason,
         )
 
@@ -129,14 +137,14 @@ class DropMiddle(Ported):
 def _with_whole_turns(messages: Sequence[Message], start: int, end: int, demands: ProviderDemands) -> tuple[int, int]:
     """Move both ends so that they are not inside a turn: there each call and each reasoning item is a message."""
     exact = start, end
-    while end < len(messages) and (_goes_on(messages[end - 1]) or messages[end].role == "tool"):
+    while end < len(messages) and (_continues_turn(messages[end - 1]) or messages[end].role == "tool"):
         end += 1
-    while start < end and start and (_goes_on(messages[start - 1]) or messages[start].role == "tool"):
+    while start < end and start and (_continues_turn(messages[start - 1]) or messages[start].role == "tool"):
         start += 1
-    return (start, end) if (start, end) != exact and demands.outrank() else exact
+    return (start, end) if (start, end) != exact and demands.override_original() else exact
 
 
-def _goes_on(message: Message) -> bool:
+def _continues_turn(message: Message) -> bool:
     """Return True if the next message belongs to the same turn: reasoning leads to an item, a call to others."""
     if message.role != "assistant":
         return False
@@ -147,10 +155,10 @@ def _goes_on(message: Message) -> bool:
 
 def _meets_user(messages: Sequence[Message], start: int, end: int) -> bool:
     """Return True if a user message in place of the range would follow or precede another one."""
-    return "user" in (_speaker(reversed(messages[:start])), _speaker(messages[end:]))
+    return "user" in (_first_speaker(reversed(messages[:start])), _first_speaker(messages[end:]))
 
 
-def _speaker(messages: Iterable[Message]) -> str:
+def _first_speaker(messages: Iterable[Message]) -> str:
     """Role of the first message that is not a system message, which takes no turn; results are the user's."""
     return next((message.speaker for message in messages if message.role != "system"), "")
 
@@ -182,11 +190,11 @@ def _counted_bytes(message: Message) -> int:
     total = 0
     for part in message.parts:
         if type(part) is Text:
-            total += size(part.text)
+            total += utf8_size(part.text)
         elif type(part) is ToolResult:
-            total += sum(size(segment.text) for segment in part.segments if type(segment) is Text)
+            total += sum(utf8_size(segment.text) for segment in part.segments if type(segment) is Text)
         elif type(part) is ToolCall:
-            total += size(codetether_arguments(part)) + size(part.name)
+            total += utf8_size(codetether_arguments(part)) + utf8_size(part.name)
         elif type(part) is Opaque and part.kind in _FILE_KINDS:
             total += _FILE_BYTES
     return total

@@ -16,29 +16,29 @@ def respect_signed_thinking(conv: Conversation, plan: Plan) -> Plan:
     the start of the history on. Thinking that must be sent (of the active tool loop, or alone between two user
     messages) is protected: no text before it is edited. Other thinking after an edit is removed.
     """
-    signed = [message for message in conv.messages if any(map(_is_signed, message.parts))]
-    if not signed or not plan:
+    signed_messages = [message for message in conv.messages if any(map(_is_signed, message.parts))]
+    if not signed_messages or not plan:
         return plan
-    last = max(_protected(conv, signed), default=-1)
-    kept = [edit for edit in plan if edit.message > last or _removes_thinking(edit)]
+    last = max(_protected_indexes(conv, signed_messages), default=-1)
+    kept_edits = [edit for edit in plan if edit.message > last or _removes_thinking(edit)]
     if any(edit.strategy == "middle" for edit in plan if edit.message <= last):
         # A trim applies as a whole or not at all, and pairing repaired its result.
-        kept = [edit for edit in kept if edit.strategy not in ("middle", "pairing")]
-    others = [edit for edit in kept if not _removes_thinking(edit)]
+        kept_edits = [edit for edit in kept_edits if edit.strategy not in ("middle", "pairing")]
+    others = [edit for edit in kept_edits if not _removes_thinking(edit)]
     first = min((edit.message for edit in others), default=len(conv.messages))
     whole = {edit.message for edit in others if edit.op == "drop" and not edit.path}
-    removed = {(edit.message, edit.path) for edit in kept if _removes_thinking(edit)}
+    removed_thinking = {(edit.message, edit.path) for edit in kept_edits if _removes_thinking(edit)}
     thoughts: list[Edit] = []
     from_start = True
-    for message in signed:
+    for message in signed_messages:
         paths = [part.path for part in message.parts if type(part) is Thinking]
-        from_start = from_start and all((message.index, path) in removed for path in paths)
+        from_start = from_start and all((message.index, path) in removed_thinking for path in paths)
         if message.index in whole:
             continue
         if message.index > first:
-            thoughts += _remove_all(message, kept)
+            thoughts += _remove_thinking(message, kept_edits)
         elif from_start:
-            thoughts += [edit for edit in kept if edit.message == message.index and _removes_thinking(edit)]
+            thoughts += [edit for edit in kept_edits if edit.message == message.index and _removes_thinking(edit)]
     return Plan((*thoughts, *others), plan.points)
 
 
@@ -46,11 +46,11 @@ def _is_signed(part: object) -> bool:
     return type(part) is Thinking and part.signed
 
 
-def _protected(conv: Conversation, signed: Iterable[Message]) -> Iterator[int]:
+def _protected_indexes(conv: Conversation, signed_messages: Iterable[Message]) -> Iterator[int]:
     """Indexes of messages whose thinking must be sent."""
     start = conv.running_loop()
     loop = {message.index for message in conv.messages[start:]}
-    alone = {message.index for message in signed if all(type(part) is Thinking for part in message.parts)}
+    alone = {message.index for message in signed_messages if all(type(part) is Thinking for part in message.parts)}
     for position, message in enumerate(conv.messages):
         if not any(map(_is_signed, message.parts)):
             continue
@@ -63,12 +63,14 @@ def _removes_thinking(edit: Edit) -> bool:
     return edit.strategy == "thinking" and bool(edit.path)
 
 
-def _remove_all(message: Message, kept: Iterable[Edit]) -> Iterator[Edit]:
+def _remove_thinking(message: Message, kept_edits: Iterable[Edit]) -> Iterator[Edit]:
     """Yield edits that remove all thinking of a message. Those that the original does not make count 0 bytes."""
-    counted = {edit.path: edit for edit in kept if edit.message == message.index and _removes_thinking(edit)}
+    counted_edits = {
+        edit.path: edit for edit in kept_edits if edit.message == message.index and _removes_thinking(edit)
+    }
     paths = [part.path for part in message.parts if type(part) is Thinking]
     for path in [()] if len(paths) == len(message.parts) else paths:
-        yield counted.get(path) or Edit(
+        yield counted_edits.get(path) or Edit(
             strategy="thinking",
             op="drop",
             message=message.index,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...model import Conversation, Kind, Message, Path, Thinking, size
+from ...model import Conversation, Kind, Message, Path, Thinking, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
 from .exact import Ported, codetether_messages, older_than, separates_user_messages
@@ -38,12 +38,12 @@ class PruneThinking(Ported):
                 continue
             if thoughts and conv.dialect.loop_thinking:
                 loop = _loop_index(conv) if loop is None else loop
-                demanded = conv.dialect.loop_thinking == "all" or message.calls
-                if message.index >= loop and demanded and demands.outrank():
+                is_demanded = conv.dialect.loop_thinking == "all" or message.calls
+                if message.index >= loop and is_demanded and demands.override_original():
                     continue
-            yield from self._remove(conv, messages, position, thoughts, demands)
+            yield from self._remove_thinking(conv, messages, position, thoughts, demands)
 
-    def _remove(
+    def _remove_thinking(
         self,
         conv: Conversation,
         messages: Sequence[Message],
@@ -53,10 +53,10 @@ class PruneThinking(Ported):
     ) -> Iterator[Edit]:
         message = messages[position]
         reason = f"thinking older than the last {self.window} messages"
-        hits = int(any(size(text) for _, text in thoughts))
+        hits = int(any(utf8_size(text) for _, text in thoughts))
         if all(type(part) is Thinking and part.removable for part in message.parts):
             meets = conv.dialect.alternating and separates_user_messages(messages, position)
-            if not (meets and demands.outrank()):
+            if not (meets and demands.override_original()):
                 texts = tuple(text for _, text in thoughts)
                 yield Edit(
                     strategy=self.name, op="drop", message=message.index, removed=texts, hits=hits, reason=reason

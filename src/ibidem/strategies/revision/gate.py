@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from .entry import Entry
+from .entry import InventoryEntry
 
 NEVER = 1 << 40
 """Number of requests for protection that does not end while the cache is warm."""
@@ -30,86 +30,86 @@ Clock: TypeAlias = tuple[int, int]
 """Number of requests for which a text stays: if the cache is warm, and if it is cold."""
 
 
-class Gate:
+class FileProtection:
     """The protected texts, and when their protection ends."""
 
     def __init__(self, working_set: Clock, pending: Clock, edit_arguments: Clock) -> None:
         self._clocks = {"result": (working_set, pending), "arguments": (edit_arguments, (0, 0))}
-        self._touched: dict[str, int] = {}
+        self._last_access: dict[str, int] = {}
         """File name → last request before which a call named the file."""
-        self._written: dict[str, int] = {}
-        self._held: dict[int, Entry] = {}
+        self._last_write: dict[str, int] = {}
+        self._protected_entries: dict[int, InventoryEntry] = {}
         """Protected texts by `id`."""
-        self._ends: list[tuple[int, int, int]] = []
+        self._checks: list[tuple[int, int, int]] = []
         """Heap of the requests at which a text is checked again: request, order, `id`."""
         self._order = 0
-        self._unwritten: dict[str, dict[int, Entry]] = {}
+        self._waiting_for_write: dict[str, dict[int, InventoryEntry]] = {}
         """File name → texts that stay until their file is written."""
-        self._open: dict[str, dict[int, Entry]] = {}
+        self._released_by_file: dict[str, dict[int, InventoryEntry]] = {}
         """File name → texts whose protection has ended."""
 
-    def hold(self, entry: Entry) -> None:
+    def protect_entry(self, entry: InventoryEntry) -> None:
         """Protect a text until its protection ends."""
-        self._held[id(entry)] = entry
-        for name in entry.names:
-            self._unwritten.setdefault(name, {})[id(entry)] = entry
-        self._push(entry, self._end(entry, cold=False))
+        self._protected_entries[id(entry)] = entry
+        for name in entry.file_names:
+            self._waiting_for_write.setdefault(name, {})[id(entry)] = entry
+        self._schedule_check(entry, self._protection_end(entry, cold=False))
 
-    def touch(self, names: Iterable[str], turn: int) -> list[Entry]:
+    def record_access(self, names: Iterable[str], turn: int) -> list[InventoryEntry]:
         """Note that a call names files. Return the released texts that are protected again."""
-        again: dict[int, Entry] = {}
+        protected_again: dict[int, InventoryEntry] = {}
         for name in names:
-            self._touched[name] = turn
-            again |= self._open.pop(name, {})
-        for entry in again.values():
-            self.drop(entry)
-        return list(again.values())
+            self._last_access[name] = turn
+            protected_again |= self._released_by_file.pop(name, {})
+        for entry in protected_again.values():
+            self.remove_entry(entry)
+        return list(protected_again.values())
 
-    def write(self, name: str, turn: int) -> None:
+    def record_write(self, name: str, turn: int) -> None:
         """Note that a file was written."""
-        self._written[name] = turn
-        for key, entry in self._unwritten.pop(name, {}).items():  # protection may end sooner now
-            if key in self._held:
-                self._push(entry, self._end(entry, cold=False))
+        self._last_write[name] = turn
+        for key, entry in self._waiting_for_write.pop(name, {}).items():  # protection may end sooner now
+            if key in self._protected_entries:
+                self._schedule_check(entry, self._protection_end(entry, cold=False))
 
-    def drop(self, entry: Entry) -> None:
+    def remove_entry(self, entry: InventoryEntry) -> None:
         """Stop tracking a text."""
-        self._held.pop(id(entry), None)
-        for name in entry.names:
-            self._open.get(name, {}).pop(id(entry), None)
+        self._protected_entries.pop(id(entry), None)
+        for name in entry.file_names:
+            self._released_by_file.get(name, {}).pop(id(entry), None)
 
-    def released(self, turn: int, cold: bool) -> Iterator[Entry]:
+    def release_expired(self, turn: int, cold: bool) -> Iterator[InventoryEntry]:
         """Yield the texts whose protection has ended at this request."""
-        while self._ends and self._ends[0][0] <= turn:
-            _, _, key = heappop(self._ends)
-            if (entry := self._held.get(key)) is not None:
-                end = self._end(entry, cold=False)
+        while self._checks and self._checks[0][0] <= turn:
+            _, _, key = heappop(self._checks)
+            if (entry := self._protected_entries.get(key)) is not None:
+                end = self._protection_end(entry, cold=False)
                 if end > turn:
-                    self._push(entry, end)
+                    self._schedule_check(entry, end)
                 else:
-                    yield self._release(entry)
-        for entry in list(self._held.values()) if cold else ():
-            if self._end(entry, cold=True) <= turn:
-                yield self._release(entry)
+                    yield self._release_entry(entry)
+        for entry in list(self._protected_entries.values()) if cold else ():
+            if self._protection_end(entry, cold=True) <= turn:
+                yield self._release_entry(entry)
 
-    def protects(self, entry: Entry, turn: int) -> bool:
+    def is_protected(self, entry: InventoryEntry, turn: int) -> bool:
         """Return True if the text is protected while the cache is warm."""
-        return self._end(entry, cold=False) > turn
+        return self._protection_end(entry, cold=False) > turn
 
-    def _release(self, entry: Entry) -> Entry:
-        del self._held[id(entry)]
-        for name in entry.names:
-            self._open.setdefault(name, {})[id(entry)] = entry
+    def _release_entry(self, entry: InventoryEntry) -> InventoryEntry:
+        del self._protected_entries[id(entry)]
+        for name in entry.file_names:
+            self._released_by_file.setdefault(name, {})[id(entry)] = entry
         return entry
 
-    def _push(self, entry: Entry, end: int) -> None:
+    def _schedule_check(self, entry: InventoryEntry, end: int) -> None:
         if end < NEVER:
             self._order += 1
-            heappush(self._ends, (end, self._order, id(entry)))
+            heappush(self._checks, (end, self._order, id(entry)))
 
-    def _end(self, entry: Entry, cold: bool) -> int:
+    def _protection_end(self, entry: InventoryEntry, cold: bool) -> int:
         working_set, pending = self._clocks[entry.kind]
-        end = max(self._touched.get(name, 0) for name in entry.names) + working_set[cold]
-        if all(self._written.get(name, -1) < entry.turn for name in entry.names):
+        end = max(self._last_access.get(name, 0) for name in entry.file_names) + working_set[cold]
+        if all(self._last_write.get(name, -1) < entry.turn for name in entry.file_names):
             end = max(end, entry.turn + pending[cold])
         return end + 1

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from ...calls import FILE_KEYS, decoded
-from ...calls.file_access import Touch
+from ...calls import FILE_KEYS, decode_arguments
+from ...calls.file_access import FileAccess
 from ...model import ToolCall
 
 _SHELL_KEYS = ("command", "cmd", "input", "script")
@@ -35,9 +35,9 @@ MAX_NAMES = 32
 """Maximum names of one call. Without a limit, each write after a patch of a thousand files would check them all."""
 
 
-def loose_names(call: ToolCall, touched: tuple[Touch, ...]) -> frozenset[str]:
+def loose_names(call: ToolCall, accesses: tuple[FileAccess, ...]) -> frozenset[str]:
     """Return the names of the files that a call may show or change. `accesses` are the certain ones."""
-    names = chain((last_component(touch.path) for touch in touched), _guesses(decoded(call)))
+    names = chain((last_component(touch.path) for touch in accesses), _guess_names(decode_arguments(call)))
     return frozenset(islice(dict.fromkeys(names), MAX_NAMES))
 
 
@@ -46,16 +46,16 @@ def last_component(path: str) -> str:
     return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-def _guesses(given: Any) -> Iterator[str]:
-    named = given if isinstance(given, dict) else {"input": given}
-    for key, value in named.items():
+def _guess_names(call_arguments: Any) -> Iterator[str]:
+    values_by_name = call_arguments if isinstance(call_arguments, dict) else {"input": call_arguments}
+    for key, value in values_by_name.items():
         if key in FILE_KEYS and isinstance(value, str):
-            yield from _with_extension([value])
+            yield from _names_with_extension([value])
         elif key in _SHELL_KEYS:
-            yield from _in_command(_line(value)[:MAX_COMMAND])
+            yield from _names_in_command(_command_line(value)[:MAX_COMMAND])
 
 
-def _line(command: Any) -> str:
+def _command_line(command: Any) -> str:
     """Return the command line of an argument, which is a string or a list of words."""
     if isinstance(command, list):
         words = list(map(str, command))
@@ -63,15 +63,15 @@ def _line(command: Any) -> str:
     return command if isinstance(command, str) else ""
 
 
-def _in_command(command: str) -> Iterator[str]:
+def _names_in_command(command: str) -> Iterator[str]:
     yield from map(last_component, _PATCH_HEADER.findall(command))
     for part in _PART.findall(command):
         if _PRINTS_OR_WRITES.match(part):
-            yield from _with_extension(_WORD.findall(part))
-    yield from _with_extension(_TARGET.findall(command))
+            yield from _names_with_extension(_WORD.findall(part))
+    yield from _names_with_extension(_TARGET.findall(command))
 
 
-def _with_extension(paths: Iterable[str]) -> Iterator[str]:
+def _names_with_extension(paths: Iterable[str]) -> Iterator[str]:
     """Yield the names with an extension. Folders, options and numbers have none."""
     for path in paths:
         name = last_component(path)

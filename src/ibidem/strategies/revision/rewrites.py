@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...calls import FILE_KEYS, arguments
-from ...calls.file_access import Touch
+from ...calls import FILE_KEYS, arguments_by_name
+from ...calls.file_access import FileAccess
 from ...model import ToolCall
 
 REPLACED_KEYS = {
@@ -33,32 +33,36 @@ CONTENT_KEYS = {
 }
 """Tools that write a whole file → the argument with its content."""
 
-_BESIDE = frozenset((*FILE_KEYS, "command", "description", "explanation", "reason", "security_risk"))
+_UNRELATED_KEYS = frozenset((*FILE_KEYS, "command", "description", "explanation", "reason", "security_risk"))
 """Arguments that do not affect the written content."""
 
 
-class Rewrite(NamedTuple):
+class StaleArgumentKeys(NamedTuple):
     """Names of the arguments of a call that may become stale."""
 
     replaced: str | None = None
     content: str | None = None
 
-    def part(self, key: str) -> str:
+    def argument_role(self, key: str) -> str:
         """Return the role of an argument, `replaced` or `content`; empty for any other."""
         return next((name for name in self._fields if getattr(self, name) == key), "")
 
 
-NO_REWRITE = Rewrite()
+NO_STALE_ARGUMENTS = StaleArgumentKeys()
 
 
-def rewrite_of(call: ToolCall, touched: tuple[Touch, ...]) -> Rewrite:
+def find_stale_arguments(call: ToolCall, accesses: tuple[FileAccess, ...]) -> StaleArgumentKeys:
     """Return the arguments that may become stale, if the call surely writes exactly one file."""
-    given = arguments(call)
-    if given is None or len(touched) != 1 or touched[0].kind != "write":
-        return NO_REWRITE
-    pairs = [old for old, new in REPLACED_KEYS.items() if old in given and new in given]
-    if len(pairs) == 1 and isinstance(given[pairs[0]], str):
-        return Rewrite(replaced=pairs[0])
+    call_arguments = arguments_by_name(call)
+    if call_arguments is None or len(accesses) != 1 or accesses[0].kind != "write":
+        return NO_STALE_ARGUMENTS
+    pairs = [old for old, new in REPLACED_KEYS.items() if old in call_arguments and new in call_arguments]
+    if len(pairs) == 1 and isinstance(call_arguments[pairs[0]], str):
+        return StaleArgumentKeys(replaced=pairs[0])
     key = CONTENT_KEYS.get(call.name, "")
-    anew = given.get("command", "create") == "create" and given.keys() - _BESIDE == {key}
-    return Rewrite(content=key) if anew and isinstance(given[key], str) else NO_REWRITE
+    is_full_write = call_arguments.get("command", "create") == "create" and call_arguments.keys() - _UNRELATED_KEYS == {
+        key
+    }
+    return (
+        StaleArgumentKeys(content=key) if is_full_write and isinstance(call_arguments[key], str) else NO_STALE_ARGUMENTS
+    )

@@ -6,7 +6,7 @@ It is a Fenwick tree over messages.
 from __future__ import annotations
 
 
-class Standing:
+class TokenSums:
     """Tokens by message. Each operation takes time logarithmic in the number of messages."""
 
     def __init__(self) -> None:
@@ -17,23 +17,23 @@ class Standing:
     def add(self, message: int, tokens: float) -> None:
         """Add tokens of a message, or remove them (negative)."""
         while len(self._tree) <= message + 1:
-            self._append()
+            self._append_node()
         self.total += tokens
         place = message + 1
         while place < len(self._tree):
             self._tree[place] += tokens
             place += place & -place
 
-    def behind(self, message: int) -> float:
+    def tokens_from(self, message: int) -> float:
         """Return the tokens of a message and all later ones."""
         place = min(message, len(self._tree) - 1)
-        before = 0.0
+        tokens_before = 0.0
         while place:
-            before += self._tree[place]
+            tokens_before += self._tree[place]
             place -= place & -place
-        return self.total - before
+        return self.total - tokens_before
 
-    def _append(self) -> None:
+    def _append_node(self) -> None:
         place = len(self._tree)
         below, total = place - 1, 0.0
         while below > place - (place & -place):
