@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ibidem.billing.prices import Prices
 from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import find_logs, load_log
-from ibidem.replay.billing import Replay, parse_histories
+from ibidem.replay.replay_bill import Replay, parse_histories
 from ibidem.tokens import cached_counter, counter_for
 
 from .readers import read

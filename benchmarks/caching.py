@@ -20,12 +20,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from ibidem.billing.lifetimes import CREDIT, IdleTimes
+from ibidem.billing.cache_ttl import CREDIT, IdleTimes
 from ibidem.billing.prices import Prices, cache_pricing_for
 from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import find_logs, load_log
-from ibidem.replay.billing import Bill, Replay, parse_histories
-from ibidem.replay.caching import CachePolicyRun, CachingName, count_idle_times
+from ibidem.replay.caching_replay import CachePolicyRun, CachingName, count_idle_times
+from ibidem.replay.replay_bill import Bill, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.strategy import Strategy

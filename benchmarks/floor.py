@@ -5,7 +5,7 @@ fastest JSON parse, SHA-256 of every tool result, the fastest JSON dump. Everyth
 same bytes, best of several, and stated as a multiple of the floor. Times are of this process alone, and what is
 compared is run in turns, so that other work on the machine slows both sides of a ratio or neither.
 
-What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.hard`; a history of an
+What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.adversarial`; a history of an
 agent at work is in `rereads`; with `--recorded`, the last request of every recorded session is taken, by agent.
 `--where` tells what the time goes to.
 """
@@ -33,7 +33,7 @@ from ibidem import formats
 from ibidem.model import Text
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
-from ibidem.testing.hard import HARD
+from ibidem.testing.adversarial import HARD
 
 from .corpus import sessions
 from .history import history, text

@@ -17,7 +17,7 @@ from typing import Any
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.lifetimes import CacheMode
+from ibidem.billing.cache_ttl import CacheMode
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.testing.laws import without_breakpoints

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from ibidem.billing.lifetimes import CacheMode
-from ibidem.engine.marking import CacheSettings
+from ibidem.billing.cache_ttl import CacheMode
+from ibidem.engine.breakpoint_placement import CacheSettings
 from ibidem.errors import IbidemError
 from ibidem.formats import FORMATS
 from ibidem.live.conversation import AnsweredRequest, LiveConversation, ProviderCount

@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ibidem.billing.budget import CachePricing
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.recordings import LogError, read
 from ibidem.recordings.discovery import find_logs, load_log
-from ibidem.replay.billing import Replay, parse_histories
-from ibidem.replay.groundwork import SharedArrival
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.shared_arrival import SharedArrival
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.evict import Evict

@@ -23,7 +23,7 @@ from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, Marker, Source
 from ibidem.markers.layout import VisibleText, parse_marked
-from ibidem.markers.numbering import NumberedText, SourceNumbers
+from ibidem.markers.source_numbers import NumberedText, SourceNumbers
 from ibidem.tokens import counter_for
 
 from .corpus import Recorded, sessions

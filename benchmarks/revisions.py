@@ -17,13 +17,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ibidem.billing.budget import CachePricing
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import find_logs, load_log
-from ibidem.replay import hindsight
-from ibidem.replay.billing import AfterBreak, Replay, parse_histories
+from ibidem.replay import offline_optimum
+from ibidem.replay.replay_bill import AfterBreak, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.evict import Evict
@@ -84,7 +84,7 @@ def measure(
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)
                 if hind and simulation.phases:
-                    best = hindsight.find_optimum(replay, simulation.phases, after_break=world, by_rule=True).cost
+                    best = offline_optimum.find_optimum(replay, simulation.phases, after_break=world, by_rule=True).cost
                 found.append(Row(label, name, world, sum(base), sum(costs), max([0.0, *ratios]), best))
     return found
 

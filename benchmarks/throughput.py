@@ -22,7 +22,7 @@ import msgspec
 from ibidem.billing.calibration import TokenWeights, weigh_message
 from ibidem.recordings import LogError
 from ibidem.recordings.discovery import find_logs, load_log
-from ibidem.replay.billing import parse_histories
+from ibidem.replay.replay_bill import parse_histories
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.tokens import cached_counter, counter_for
 

@@ -16,9 +16,8 @@ from datetime import UTC
 from random import Random
 from typing import NamedTuple
 
-from ibidem.cli.gain_trial import draw_comparison
-from ibidem.gains import AssignedConversation
-from ibidem.trial.arms import (
+from ibidem.cli.gain_experiment import draw_comparison
+from ibidem.trial.ab_comparison import (
     REREADS,
     WORTH_EXCLUDING,
     VariantComparison,
@@ -26,6 +25,7 @@ from ibidem.trial.arms import (
     compare_variants,
     group_by_share,
 )
+from ibidem.usage_db import AssignedConversation
 
 SHOWN_SEED = 2
 """Of the ledger that is printed; in the first one, an interval misses the truth, as one in twenty does."""

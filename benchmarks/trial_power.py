@@ -22,7 +22,7 @@ from ibidem.trial.estimates import Estimate
 from ibidem.trial.evalue import bet_payoff
 from ibidem.trial.outcomes import PointResult
 from ibidem.trial.page import write_trial_page
-from ibidem.trial.stats import HARM_ENOUGH, LEVEL, TrialStatistics, compute_statistics
+from ibidem.trial.trial_statistics import HARM_ENOUGH, LEVEL, TrialStatistics, compute_statistics
 from ibidem.trial.verdict import TrialConditions
 from tests.support.reader import FaultyReader
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ibidem
-from ibidem.engine.notebook import JournalStore
-from ibidem.proxy.books.gains import UsageWriter
+from ibidem.engine.journal_store import JournalStore
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.proxy.edge.server import serve_proxy
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store

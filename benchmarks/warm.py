@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import orjson
 
 import ibidem
-from ibidem.engine.notebook import JournalStore
+from ibidem.engine.journal_store import JournalStore
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
 
 from .work import Project, Step, steps

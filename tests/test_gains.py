@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from ibidem import gains
-from ibidem.gains import DAY_SECONDS, UsageDatabase, UsageDatabaseError, UsageTotals
-from ibidem.proxy.books import gains as writing
-from ibidem.proxy.books.explained import REVISED
-from ibidem.proxy.books.gains import UsageWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem import usage_db
+from ibidem.proxy.accounting import usage_writer as writing
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
+from ibidem.proxy.accounting.miss_cause import REVISED
+from ibidem.proxy.accounting.usage_writer import UsageWriter
+from ibidem.usage_db import DAY_SECONDS, UsageDatabase, UsageDatabaseError, UsageTotals
 from tests.support.locked import held
 from tests.support.modes import mortal
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_not_there_is_empty_and_stays_away(file: Path) -> None:
     with UsageDatabase(file) as found:
         assert found.total_usage() == UsageTotals()
         assert found.session_totals("s") is None
-    assert gains.delete_usage(file) == UsageTotals()
+    assert usage_db.delete_usage(file) == UsageTotals()
     UsageWriter(file).close()
     assert not file.parent.exists()
 
@@ -118,7 +118,7 @@ def test_names_may_be_anything(file: Path) -> None:
         assert found.session_totals("a\nb")
         assert [*found.totals_by_name("model")] == ["m\\x00\\ud800\\x1b[31m"]
         assert [*found.totals_by_name("project")] == ["/src/\\u202eapp"]
-        assert [len(name) for name in found.totals_by_name("client")] == [gains.MAX_NAME]
+        assert [len(name) for name in found.totals_by_name("client")] == [usage_db.MAX_NAME]
 
 
 # --- a file that cannot be used -----------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_file_that_is_locked_is_written_to_later(file: Path, caplog: pytest.Lo
         with UsageDatabase(file) as found:
             assert found.total_usage().requests == 1, "who reads does not wait"
         with pytest.raises(UsageDatabaseError, match="another process keeps it locked"):
-            gains.delete_usage(file)
+            usage_db.delete_usage(file)
     writer.close()
     assert writer.trouble == ""
     assert len(caplog.records) == 1
@@ -204,7 +204,7 @@ def test_a_file_that_is_locked_is_written_to_later(file: Path, caplog: pytest.Lo
 READS_AND_WRITES = """
 import sys
 from pathlib import Path
-from ibidem.gains import Gains
+from ibidem.usage_db import Gains
 from tests.test_gains import exchange, write
 
 print(write(Path(sys.argv[1]), exchange()).trouble)
@@ -235,7 +235,7 @@ def test_what_is_forgotten_is_gone(file: Path, what: str | None) -> None:
         file.parent.mkdir()
         UNUSABLE[what][0](file)
     writer = UsageWriter(file)
-    assert gains.delete_usage(file).requests == (2 if what is None else 0)
+    assert usage_db.delete_usage(file).requests == (2 if what is None else 0)
     assert list(file.parent.iterdir()) == []
     writer.note(exchange(3), "", is_lost=False, observed=False)  # a proxy that runs goes on
     writer.close()
@@ -252,7 +252,7 @@ def test_old_rows_are_added_up_by_the_day(file: Path) -> None:
     write(file, *(exchange(at=start + number) for number in range(10)), exchange(at=start + DAY_SECONDS), exchange())
     with UsageDatabase(file) as found:
         assert {name: each.requests for name, each in found.totals_by_name("model").items()} == {
-            gains.EARLIER: 11,
+            usage_db.EARLIER: 11,
             "claude-sonnet-4-5": 1,
         }
         assert [found.total_usage(start, start + days * DAY_SECONDS).requests for days in (1, 2)] == [10, 11]
@@ -277,8 +277,8 @@ def test_rows_that_are_too_many_are_added_up(file: Path, monkeypatch: pytest.Mon
 WRITES = """
 import sys, time
 from pathlib import Path
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem.proxy.accounting.usage_writer import GainsWriter
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
 
 writer, forever = GainsWriter(Path(sys.argv[1])), sys.argv[2] == "forever"
 for number in range(10**9 if forever else int(sys.argv[2])):
@@ -349,7 +349,7 @@ def test_who_is_killed_loses_the_last_moment_at_most(file: Path, endless: subpro
 def test_reading_loads_nothing_but_the_standard_library(file: Path) -> None:
     write(file, exchange(), session="s-1")
     code = (
-        "import sys; from pathlib import Path; from ibidem.gains import Gains; "
+        "import sys; from pathlib import Path; from ibidem.usage_db import Gains; "
         "assert Gains(Path(sys.argv[1])).session('s-1').requests == 1; "
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
@@ -364,7 +364,7 @@ def test_a_session_is_found_quickly_among_many(file: Path) -> None:
     for number in range(20):
         write(file, *(exchange() for _ in range(500)), session=f"s-{number}")
     with closing(sqlite3.connect(file)) as connection:
-        query = f"EXPLAIN QUERY PLAN SELECT {gains.TOTALS_SQL} FROM exchanges WHERE session = ? AND session <> ''"
+        query = f"EXPLAIN QUERY PLAN SELECT {usage_db.TOTALS_SQL} FROM exchanges WHERE session = ? AND session <> ''"
         plan = " ".join(row[3] for row in connection.execute(query, ["s-7"]))
     assert "exchanges_by_session" in plan
     with UsageDatabase(file) as found:
@@ -375,8 +375,8 @@ def test_a_session_is_found_quickly_among_many(file: Path) -> None:
 
 # ── requests on a subscription ──────────────────────────────────────────────────────────────────────────────────────
 
-FIRST_COLUMNS = [column for column in gains.EXCHANGE_COLUMNS if column not in gains.LATER_COLUMNS]
-FIRST_FIELDS = [name for name in UsageTotals._fields if name not in gains.LATER_FIELDS]
+FIRST_COLUMNS = [column for column in usage_db.EXCHANGE_COLUMNS if column not in usage_db.LATER_COLUMNS]
+FIRST_FIELDS = [name for name in UsageTotals._fields if name not in usage_db.LATER_FIELDS]
 
 
 def write_first_build(file: Path) -> None:
@@ -391,7 +391,7 @@ def write_first_build(file: Path) -> None:
         database.execute(
             f"INSERT INTO days VALUES ({', '.join('?' * (len(FIRST_FIELDS) + 1))})", [1, *[1] * len(FIRST_FIELDS)]
         )
-        database.execute(f"PRAGMA application_id = {gains.GAINS_ID}")
+        database.execute(f"PRAGMA application_id = {usage_db.GAINS_ID}")
         database.execute("PRAGMA user_version = 1")
 
 

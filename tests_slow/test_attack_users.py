@@ -16,9 +16,9 @@ import pytest
 
 import ibidem
 from ibidem import recordings
-from ibidem.proxy.books.gains import UsageWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing import Slow, Upstream
-from ibidem.testing.hard import HARD
+from ibidem.testing.adversarial import HARD
 from tests.cli import test_trial
 from tests.engine import test_growth
 from tests.proxy.test_dashboard import HOSTILE

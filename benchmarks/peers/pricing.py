@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from ibidem import formats
 from ibidem.billing.calibration import weigh_message
 from ibidem.model import to_json
-from ibidem.replay.billing import AfterBreak, Charge, Replay, ReplayStep
-from ibidem.replay.views import AS_RECORDED, MessageChange, SentView
+from ibidem.replay.replay_bill import AfterBreak, Charge, Replay, ReplayStep
+from ibidem.replay.sent_views import AS_RECORDED, MessageChange, SentView
 
 from .sessions import SYSTEM, Json, Sampled, head_of
 

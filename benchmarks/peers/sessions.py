@@ -20,7 +20,7 @@ from ibidem.model import Message, Text, ToolCall
 from ibidem.recordings import LogError, RecordedSegment, Recording
 from ibidem.recordings.discovery import find_logs, load_log
 from ibidem.recordings.recording import is_model_entry
-from ibidem.replay.billing import Replay, ReplayStep, idle_between, parse_histories
+from ibidem.replay.replay_bill import Replay, ReplayStep, idle_between, parse_histories
 from ibidem.tokens import cached_counter, counter_for
 
 from ..readers import read

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ibidem.recordings.chat import ChatBuilder
-from ibidem.recordings.counts import first_name, litellm_usage
-from ibidem.recordings.log import Log, parse_timestamp
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log, parse_timestamp
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, RecordedRequest, RecordedSegment, Recording
+from ibidem.recordings.usage_fields import first_name, litellm_usage
 
 AGENT = "moatless"
 

@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ibidem.recordings.chat import ChatBuilder
-from ibidem.recordings.log import Log
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, Recording
 from ibidem.recordings.titles import prompt_title

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ibidem.recordings.chat import ChatBuilder
-from ibidem.recordings.counts import first_name, litellm_usage
-from ibidem.recordings.log import Log, parse_timestamp
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log, parse_timestamp
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, Recording
+from ibidem.recordings.usage_fields import first_name, litellm_usage
 
 AGENT = "tau-bench"
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import cache, codetether, devboy, testing
-    from .billing.budget import CachePricing
-    from .billing.lifetimes import IdleTimes
+    from .billing.cache_ttl import IdleTimes
+    from .billing.revision_budget import CachePricing
     from .engine.expansion import expand
     from .engine.pipeline import Compacted, compact, detect, validate
     from .engine.session import Session

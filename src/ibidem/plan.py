@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from .billing.budget import PricedRevision
-from .calls import arguments_by_name
+from .billing.revision_budget import PricedRevision
 from .model import (
     INSERTED_INDEX,
     Conversation,
@@ -28,6 +27,7 @@ from .model import (
     ToolResult,
     utf8_size,
 )
+from .tool_arguments import arguments_by_name
 from .wire import JsonChange, Op, apply_changes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ibidem.adapters import langchain as adapter
-from ibidem.adapters._caching import check_cache_mode
+from ibidem.adapters._cache_option import check_cache_mode
 from ibidem.errors import UsageError
 
 MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

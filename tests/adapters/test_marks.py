@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel
 
 import ibidem
-from ibidem.adapters._marks import SYSTEM, TOOLS, FrameworkBreakpoint, breakpoint_positions, with_breakpoints
-from ibidem.adapters._seat import RequestRewriter
+from ibidem.adapters._breakpoints import SYSTEM, TOOLS, FrameworkBreakpoint, breakpoint_positions, with_breakpoints
+from ibidem.adapters._request_rewriter import RequestRewriter
 from ibidem.adapters.httpx import Transport
-from ibidem.billing.lifetimes import CACHE_MODES, TtlDecision
+from ibidem.billing.cache_ttl import CACHE_MODES, TtlDecision
 from ibidem.engine.session import Session
 from ibidem.errors import UsageError
-from ibidem.formats.marks import FieldAddition
+from ibidem.formats.cache_control import FieldAddition
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Says, Seen, Upstream, conv
 

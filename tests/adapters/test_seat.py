@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.adapters import _aside, _seat
-from ibidem.adapters._aside import LONG_BYTES
-from ibidem.adapters._seat import RequestRewriter, check_tested_version, missing_framework_error
-from ibidem.adapters._shadow import WireMirror, _message_content
+from ibidem.adapters import _offload, _request_rewriter
+from ibidem.adapters._offload import LONG_BYTES
+from ibidem.adapters._request_rewriter import RequestRewriter, check_tested_version, missing_framework_error
+from ibidem.adapters._wire_mirror import WireMirror, _message_content
 from ibidem.adapters.httpx import Transport
 from ibidem.store import MemoryStore, StoreError
 from ibidem.store.store import JournalPage
@@ -72,7 +72,7 @@ def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
 def test_a_long_request_is_worked_on_where_there_are_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     over = ThreadPoolExecutor(1)
     over.shutdown()
-    monkeypatch.setattr(_aside, "_threads", lambda _: over)
+    monkeypatch.setattr(_offload, "_threads", lambda _: over)
     history = [{"role": "user", "content": "x" * (LONG_BYTES + 1)}]
     assert asyncio.run(RequestRewriter().arewrite("anthropic", history)).history
 
@@ -279,7 +279,9 @@ def test_a_shadow_of_nothing_new_changes_nothing() -> None:
 
 # ── who may be imported ─────────────────────────────────────────────────────────────────────────────────────────────
 
-ADAPTERS = sorted(path.stem for path in Path(_seat.__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+ADAPTERS = sorted(
+    path.stem for path in Path(_request_rewriter.__file__).parent.glob("*.py") if not path.stem.startswith("_")
+)
 FRAMEWORKS = (
     "agents",
     "anthropic",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.budget import CachePricing, RequestContext, RevisionOffer, SavingsBalance
+from ibidem.billing.revision_budget import CachePricing, RequestContext, RevisionOffer, SavingsBalance
 
 ECONOMIES = (
     CachePricing(),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import (
+from ibidem.billing.cache_rules import (
     CACHING,
     MINIMUMS,
     MODELS,

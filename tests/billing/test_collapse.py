@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.billing.caching import CacheRules
-from ibidem.billing.collapse import BilledRequest, CacheHistory, CacheVerdict, judge_cache
+from ibidem.billing.cache_loss import BilledRequest, CacheHistory, CacheVerdict, judge_cache
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.usage import Usage
 
 LAST = BilledRequest(size=12_000.0, sent=10_000, messages=9, model="m", at=100.0, revised=True)

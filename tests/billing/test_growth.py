@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.billing.calibration import WeighedMessage
-from ibidem.billing.growth import Calibration, InputGrowth, Keeping, MeasuredResponse, fit_calibration
+from ibidem.billing.token_fit import Calibration, InputGrowth, Keeping, MeasuredResponse, fit_calibration
 
 SCALE = 1.4
 

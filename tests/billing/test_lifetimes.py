@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import CacheRules
-from ibidem.billing.lifetimes import (
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import (
     NOTHING_LONG,
     CacheRequest,
     IdleTimes,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.caching import CACHING, CacheRules
-from ibidem.billing.misses import (
+from ibidem.billing.cache_misses import (
     MISS_CAUSES,
     CachedRequest,
     PrefixOverlap,
@@ -18,6 +17,7 @@ from ibidem.billing.misses import (
     lacks_breakpoints,
     paid_per_token,
 )
+from ibidem.billing.cache_rules import CACHING, CacheRules
 from ibidem.billing.prices import Rates
 from ibidem.billing.usage import Usage
 

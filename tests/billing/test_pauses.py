@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.lifetimes import IdleTimes
-from ibidem.billing.pauses import PAUSES_FILE, PAUSES_VERSION, load_idle_times, save_idle_times
+from ibidem.billing.cache_ttl import IdleTimes
+from ibidem.billing.idle_times import PAUSES_FILE, PAUSES_VERSION, load_idle_times, save_idle_times
 
 SOME = IdleTimes((5, 4, 3), (20, 1, 0), 7)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.billing import prices
-from ibidem.billing.caching import PAID_CACHING, USUAL_CACHING, CacheRules, cache_rules_for
+from ibidem.billing.cache_rules import PAID_CACHING, USUAL_CACHING, CacheRules, cache_rules_for
 from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, cache_pricing_for, own_prices
 from ibidem.errors import IbidemError
 

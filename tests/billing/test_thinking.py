@@ -7,7 +7,7 @@ import pytest
 from ibidem import formats
 from ibidem.billing.calibration import usual_scale
 from ibidem.billing.prices import Prices, cache_pricing_for
-from ibidem.billing.thinking import keeps_thinking, signs_thinking, thinking_tokens
+from ibidem.billing.thinking_size import keeps_thinking, signs_thinking, thinking_tokens
 from ibidem.model import Message, Thinking
 
 

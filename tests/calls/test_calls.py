@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ibidem.calls import (
+from ibidem.model import ToolCall
+from ibidem.tool_arguments import (
     MAX_FREE_TEXT,
     MAX_SCRIPT,
     MAX_TOKENS,
@@ -16,7 +17,6 @@ from ibidem.calls import (
     call_label,
     file_argument,
 )
-from ibidem.model import ToolCall
 from tests.support.timed import best
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.calls.file_access import FileAccess, file_accesses
 from ibidem.model import ToolCall
+from ibidem.tool_arguments.file_access import FileAccess, file_accesses
 
 QUICK = settings(deadline=None)
 

@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 
 import ibidem
 from ibidem.cli import main
-from ibidem.cli.commands import COMMANDS
-from ibidem.cli.errors import InputError
-from ibidem.cli.reading import InputRequest, call_library
+from ibidem.cli.command_errors import InputError
+from ibidem.cli.request_input import InputRequest, call_library
+from ibidem.cli.root_group import COMMANDS
 from ibidem.strategies.profiles import strategy_labels
 
 SAMPLES = Path(ibidem.__file__).parent / "samples"
@@ -636,7 +636,7 @@ def test_no_command_is_loaded_to_tell_the_version_or_to_list_them(option: str) -
     loaded = set(done.stderr.split())
     assert not loaded.intersection(HEAVY)
     assert not {name for name in loaded if name.startswith("ibidem.")} - {
-        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.errors", "ibidem.errors")
+        *("ibidem.cli", "ibidem.cli.root_group", "ibidem.cli.command_errors", "ibidem.errors")
     }
 
 

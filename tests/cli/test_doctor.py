@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from ibidem.cli.doctor import checking
-from ibidem.cli.doctor.checking import Check, CheckContext, CheckResult, run_checks
+from ibidem.cli.doctor import check_runner
+from ibidem.cli.doctor.check_runner import Check, CheckContext, CheckResult, run_checks
 from ibidem.cli.doctor.checks_addresses import check_addresses
 from ibidem.cli.doctor.checks_data import check_database, check_prices
 from ibidem.cli.doctor.checks_logs import check_newest_logs
@@ -120,7 +120,7 @@ def test_a_check_that_fails_is_a_problem_of_ours(machine: Made) -> None:
 
 
 def test_a_check_without_end_is_given_up(machine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(check_runner, "CHECK_SECONDS", 0.2)
 
     def hangs(_: CheckContext) -> Iterator[CheckResult]:
         time.sleep(30)

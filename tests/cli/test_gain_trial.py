@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.trial_coin import BEGIN, SHOWN_SEED, Truth, made_up, simulated
-from ibidem import gains
+from ibidem import usage_db
 from ibidem.cli import main
-from ibidem.cli.gain_trial import NO_CONVERSATIONS, draw_comparison
-from ibidem.proxy.books.gains import UsageWriter
-from ibidem.proxy.books.rows import TrialData
-from ibidem.trial.arms import LEAST_UNITS, compare_variants
+from ibidem.cli.gain_experiment import NO_CONVERSATIONS, draw_comparison
+from ibidem.proxy.accounting.exchange_rows import TrialData
+from ibidem.proxy.accounting.usage_writer import UsageWriter
+from ibidem.trial.ab_comparison import LEAST_UNITS, compare_variants
 from tests.test_gains import exchange
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
-    return gains.database_path()
+    return usage_db.database_path()
 
 
 def gain(*arguments: str) -> Result:
@@ -167,7 +167,7 @@ def test_what_is_said_allows_for_looking_again(file: Path) -> None:
 
 def test_what_is_forgotten_is_gone(file: Path) -> None:
     keep(file, 1, {"rewrite": 0.1})
-    assert gains.delete_usage(file).requests == 10
+    assert usage_db.delete_usage(file).requests == 10
     assert gain().stdout == f"{NO_CONVERSATIONS}\n"
 
 

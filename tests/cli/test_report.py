@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ibidem.billing.lifetimes import IdleTimes
-from ibidem.billing.pauses import load_idle_times
+from ibidem.billing.cache_ttl import IdleTimes
+from ibidem.billing.idle_times import load_idle_times
 from ibidem.cli import main
 from ibidem.cli.report.command import CACHING
 from ibidem.environment import cache_folder
-from ibidem.replay.caching import CACHING_NAMES
+from ibidem.replay.caching_replay import CACHING_NAMES
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings.claude_code import OPUS
 from tests.recordings.codex import EXAMPLES as CODEX

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 
 from ibidem.cli import main
 from ibidem.cli.clients.catalog import prepare_client
-from ibidem.cli.clients.setup import TOOL_SEARCH, ClientContext, start_command
-from ibidem.cli.setup.settings import CLAUDE_VARIABLES, systemd_unit
+from ibidem.cli.clients.client_setup import TOOL_SEARCH, ClientContext, start_command
+from ibidem.cli.setup.snippets import CLAUDE_VARIABLES, systemd_unit
 from ibidem.proxy.settings import Settings, load_settings
 
 URL = f"http://127.0.0.1:{Settings().port}"

@@ -19,11 +19,11 @@ from playwright.sync_api import Browser
 
 import ibidem
 from ibidem import recordings
-from ibidem.cli import waiting
-from ibidem.cli.errors import InputError
+from ibidem.cli import elapsed_time
+from ibidem.cli.command_errors import InputError
 from ibidem.cli.view.details import details_name, details_page, write_details
 from ibidem.recordings import Recording
-from ibidem.recordings.ids import file_name_ids, session_id
+from ibidem.recordings.session_ids import file_name_ids, session_id
 from ibidem.report.measure import UNDONE_LABEL, ReportSettings, measure_session
 from ibidem.report.trace import SessionTrace
 
@@ -438,11 +438,11 @@ class Terminal:
 def test_who_waits_long_is_told_for_what(monkeypatch: pytest.MonkeyPatch, patience: float, said: bool) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(waiting, "PATIENCE", patience)
-    with waiting.show_elapsed_time("looking for \x1b[5m"):
+    monkeypatch.setattr(elapsed_time, "PATIENCE", patience)
+    with elapsed_time.show_elapsed_time("looking for \x1b[5m"):
         wait_until(lambda: bool(terminal.text) == said)
     assert (r"looking for \x1b[5m, 0 s" in terminal.text) == said
-    assert terminal.text.endswith(waiting.ERASE_LINE) == said
+    assert terminal.text.endswith(elapsed_time.ERASE_LINE) == said
 
 
 def wait_until(met: Callable[[], bool]) -> None:

@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from ibidem import gains
-from ibidem.cli.status import DATABASE_VERSION, MAX_COLUMNS, NO_DATA, StatuslineTotals, format_line, usage_db_path
+from ibidem import usage_db
+from ibidem.cli.statusline_text import (
+    DATABASE_VERSION,
+    MAX_COLUMNS,
+    NO_DATA,
+    StatuslineTotals,
+    format_line,
+    usage_db_path,
+)
 from tests.test_gains import exchange, write, write_first_build
 
 STATUS: dict[str, Any] = {
@@ -134,7 +141,7 @@ def test_the_ledger_is_read_as_its_own_reader_does(tmp_path: Path) -> None:
     write(file, exchange(1), exchange(2), session="3f0c9a4e")
     write(file, exchange(3), session="3f0c9a4e", observed=True)
     write(file, exchange(4, paid=100.0, would_have_paid=200.0), session="another")
-    with gains.UsageDatabase(file) as found:
+    with usage_db.UsageDatabase(file) as found:
         session = found.session_totals("3f0c9a4e")
     assert session is not None
     paid = session.paid + session.output_paid
@@ -172,8 +179,8 @@ def test_the_ledger_is_where_others_find_it(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert usage_db_path() == str(gains.database_path())
-    assert DATABASE_VERSION == gains.GAINS_VERSION
+    assert usage_db_path() == str(usage_db.database_path())
+    assert DATABASE_VERSION == usage_db.GAINS_VERSION
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell of another kind")
@@ -190,7 +197,7 @@ HEAVY = {
     "asyncio",
     "click",
     "genai_prices",
-    "ibidem.cli.commands",
+    "ibidem.cli.root_group",
     "ibidem.engine",
     "msgspec",
     "rich",
@@ -214,7 +221,7 @@ def test_nothing_is_loaded_that_is_not_needed(tmp_path: Path) -> None:
         [sys.executable, "-c", code], input=data, env=env, capture_output=True, timeout=60, check=True
     )
     loaded = set(done.stderr.decode().split())
-    assert "ibidem.cli.status" in loaded
+    assert "ibidem.cli.statusline_text" in loaded
     assert not HEAVY & loaded
 
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from ibidem.cli import main
 from ibidem.testing import Fails, Slow, Upstream
 from ibidem.testing.prompt_cache import PromptCache
-from ibidem.trial.ledger import RunLog, resume_run
 from ibidem.trial.outcomes import DroppedSamples
+from ibidem.trial.run_log import RunLog, resume_run
 from tests.trial.sessions import TOOLS, Agent, as_recorded, write_logs
 from tests.trial.test_probes import Reader, reading
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.billing.budget import CachePricing
-from ibidem.engine.notebook import JournalStore
+from ibidem.billing.revision_budget import CachePricing
+from ibidem.engine.journal_store import JournalStore
 from ibidem.store import MemoryStore
 from ibidem.store.store import JournalPage, JournalPosition
 from tests.engine.test_session import begun, file_of, lengths, reads

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem import calls, testing
-from ibidem.billing.budget import CachePricing, RequestContext
+from ibidem import testing, tool_arguments
+from ibidem.billing.revision_budget import CachePricing, RequestContext
 from ibidem.engine import journal
 from ibidem.engine.journal import IndexRanges, Journal
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
-from ibidem.wire.scan import scan, scan_continuation
+from ibidem.wire.request_scan import scan, scan_continuation
 from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 from tests.support.timed import seconds
@@ -544,7 +544,7 @@ def test_conversation_with_old_labels_continues_without_new_edits(
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "SENT_EDITION", 1)
-        patch.setattr(calls, "SCRIPT_TOOL", "")
+        patch.setattr(tool_arguments, "SCRIPT_TOOL", "")
         theirs = ibidem.Session(profile=profile, store=store)
         for length in (1, 3, 5, 7):
             old = theirs.compact(request(length), idle=1.0).request["input"]

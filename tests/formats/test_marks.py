@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ibidem.formats import FORMATS
-from ibidem.formats.marks import CacheOffer, FieldAddition, ParsedMessages
+from ibidem.formats.cache_control import CacheOffer, FieldAddition, ParsedMessages
 from ibidem.wire import JsonChange, apply_changes
 
 ANTHROPIC = FORMATS["anthropic"]

@@ -26,7 +26,7 @@ from typing import Any
 
 import ibidem
 from ibidem import formats
-from ibidem.adapters import _seat, _shadow
+from ibidem.adapters import _request_rewriter, _wire_mirror
 from ibidem.engine.session import Session
 from ibidem.testing import Answer, Fails, Seen, by_turn
 
@@ -246,18 +246,18 @@ class Contract:
         """It runs to its end, the history stays, and what the provider counts is heard where the seam tells."""
         _, expected = self.bare(format, self.mode)
         told: list[int] = []
-        answered = _seat.RequestRewriter.record_input_tokens
+        answered = _request_rewriter.RequestRewriter.record_input_tokens
 
         def listening(seat: Any, outcome: Any, context: int | None = None, cached: int | None = None) -> None:
             told.append(context or 0)
             answered(seat, outcome, context, cached)
 
-        _seat.RequestRewriter.record_input_tokens = listening  # type: ignore[method-assign, assignment]
+        _request_rewriter.RequestRewriter.record_input_tokens = listening  # type: ignore[method-assign, assignment]
         try:
             adapter = self.framework.adapter(format, "recoverable")
             seen, (ran,) = self.sent(format, by_turn(SCRIPT), [self.task(format, adapter=adapter)])
         finally:
-            _seat.RequestRewriter.record_input_tokens = answered  # type: ignore[method-assign]
+            _request_rewriter.RequestRewriter.record_input_tokens = answered  # type: ignore[method-assign]
         assert ran.texts == ANSWERS
         assert ran.history == expected.history
         for body in self.bodies(seen):
@@ -276,7 +276,11 @@ class Contract:
         assert "bytes" in ran.stdout, ran.stdout
 
 
-FAULTS: tuple[tuple[Any, str], ...] = ((Session, "compact"), (_seat, "_json"), (_shadow.WireMirror, "result"))
+FAULTS: tuple[tuple[Any, str], ...] = (
+    (Session, "compact"),
+    (_request_rewriter, "_json"),
+    (_wire_mirror.WireMirror, "result"),
+)
 """Where something of ours is made to fail."""
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.gateway.events import EventFraming, event_field, replace_data
-from ibidem.gateway.lines import Frame, LineFraming
+from ibidem.gateway.line_framing import Frame, LineFraming
+from ibidem.gateway.sse_framing import EventFraming, event_field, replace_data
 
 MOST = 12
 CUTS = st.lists(st.integers(0, 60), max_size=12)

@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.cache import HintVerbosity, ToolKind
 from ibidem.errors import IbidemError
-from ibidem.gateway.rules import GatewayRules, ToolRule, load_rules
+from ibidem.gateway.tool_rules import GatewayRules, ToolRule, load_rules
 
 
 def loaded(tmp_path: Path, text: str | bytes) -> GatewayRules:

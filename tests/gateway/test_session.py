@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ibidem.cache.json_limits import MAX_PARTS
 from ibidem.cache.outputs import MAX_SHOWN_CHARS
-from ibidem.cache.parts import MAX_PARTS
-from ibidem.gateway.rules import GatewayRules, parse_rules
-from ibidem.gateway.session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.gateway.mcp_session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.gateway.tool_rules import GatewayRules, parse_rules
 
 from .talks import LONG, Talk, line, texts
 

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from ibidem.errors import IbidemError
-from ibidem.gateway.address import McpUpstream, parse_mcp_upstream, rejection_reason, rewrite_location
-from ibidem.gateway.session import GatewaySettings, GatewayTotals
-from ibidem.gateway.web import NO_SESSION, HttpGateway
+from ibidem.gateway.http_transport import NO_SESSION, HttpGateway
+from ibidem.gateway.mcp_session import GatewaySettings, GatewayTotals
+from ibidem.gateway.mcp_upstream import McpUpstream, parse_mcp_upstream, rejection_reason, rewrite_location
 
 from .talks import LONG, line, texts
 

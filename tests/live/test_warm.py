@@ -19,7 +19,7 @@ from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.store import MemoryStore
 from ibidem.strategies.profiles import PROFILES
-from ibidem.wire.head import RequestParams
+from ibidem.wire.request_params import RequestParams
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.calls import MAIN_KEYS, MAX_LABEL, call_label
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, Source, digest_of, marker_prefix, parse_marker, tag_of
 from ibidem.markers.patches import VIEW, VIEWS
 from ibidem.model import Text
 from ibidem.testing import conv, read
+from ibidem.tool_arguments import MAIN_KEYS, MAX_LABEL, call_label
 
 QUICK = settings(deadline=None)
 every_format = pytest.mark.parametrize("format", FORMATS)

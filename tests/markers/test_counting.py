@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ibidem.markers import shapes
-from ibidem.markers.counting import TABLE_NUMBERS, TabbedUnits, find_sequential_lines, format_line_numbers
+from ibidem.markers import layout_codecs
 from ibidem.markers.layout import parse_layout, split_line_numbers
+from ibidem.markers.layout_codecs.line_numbers_codec import tab_line_numbers
 from ibidem.markers.line_numbers import STYLES, TABBED, detect_style, split_numbered_lines
-from ibidem.markers.shapes.numbered import tab_line_numbers
-from ibidem.strategies.arrival.outgoing import least_tokens
+from ibidem.markers.sequential_lines import TABLE_NUMBERS, TabbedUnits, find_sequential_lines, format_line_numbers
+from ibidem.strategies.arrival.result_encoder import least_tokens
 from ibidem.tokens import counter_for, token_difference
 
 BODIES = st.sampled_from(
@@ -54,8 +54,8 @@ def test_both_ways_tell_the_same_apart(text: str) -> None:
 @given(texts())
 @settings(deadline=None)
 def test_what_was_folded_is_laid_out_as_whoever_reads_it_does(text: str) -> None:
-    folded = shapes.encode_layout(text)
-    assert shapes.decode_layout(folded.text, folded.flags, len(text)) == text
+    folded = layout_codecs.encode_layout(text)
+    assert layout_codecs.decode_layout(folded.text, folded.flags, len(text)) == text
     assert not folded.has_no_numbers or parse_layout(folded.text, "\0").numbers is None
     if folded.numbered_lines is not None:
         assert [*TabbedUnits(folded.numbered_lines)] == folded.text.split("\n")
@@ -71,7 +71,7 @@ def test_what_was_folded_is_laid_out_as_whoever_reads_it_does(text: str) -> None
 @given(texts())
 @settings(deadline=None)
 def test_tokens_that_are_known_to_be_spared_are_spared(text: str) -> None:
-    folded = shapes.encode_layout(text)
+    folded = layout_codecs.encode_layout(text)
     count = counter_for()
     assert not folded.saved_tokens or count(text) - count(folded.text) >= folded.saved_tokens
 
@@ -117,7 +117,7 @@ def test_tokens_of_a_header_that_are_known_to_be_spared_are_spared(
     chunk: int, seconds: str, end: str, code: int, tokens: int, rest: str
 ) -> None:
     text = CHUNK.format(chunk, seconds, end, code, tokens, rest)
-    folded, count = shapes.encode_layout(text), counter_for()
+    folded, count = layout_codecs.encode_layout(text), counter_for()
     assert count(text) - count(folded.text) >= folded.saved_tokens
     assert text.endswith(folded.text[len(folded.text) - folded.shared_tail :])
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.markers.evicted import EvictedMarker, is_stub_of, parse_stub
+from ibidem.markers.eviction_markers import EvictedMarker, is_stub_of, parse_stub
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
-from ibidem.wire.spelling import STRING_ENCODERS as WAYS
-from ibidem.wire.spelling import encode_like
+from ibidem.wire.json_style import STRING_ENCODERS as WAYS
+from ibidem.wire.json_style import encode_like
 from tests.support.evict import NO_CLOCKS
 
 FREE = ibidem.CachePricing(read=1.0, write=1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import marker_prefix, tag_of
-from ibidem.store.naming import conversation_key, opening_text
+from ibidem.store.references import conversation_key, opening_text
 from ibidem.testing import (
     arrival_is_final,
     build,
@@ -23,7 +23,7 @@ from ibidem.testing import (
     runner,
     tag_in,
 )
-from ibidem.testing.foreign import foreign_markers_change_nothing_else, foreign_markers_come_back
+from ibidem.testing.forged_markers import foreign_markers_change_nothing_else, foreign_markers_come_back
 from ibidem.testing.scripts import Turn
 
 every_format = pytest.mark.parametrize("format", FORMATS)

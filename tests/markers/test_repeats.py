@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.markers.repeats import contains_reference, repeat_hint, short_call
+from ibidem.markers.output_hints import contains_reference, repeat_hint, short_call
 
 LONG_PATH = "/home/someone/projects/" + "deep/" * 40 + "src/app.py"
 

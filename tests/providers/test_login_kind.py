@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ibidem.gains import UsageDatabase
 from ibidem.providers.headers import login_kind
-from ibidem.proxy.books.gains import UsageWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing.prompt_cache import PromptCache
+from ibidem.usage_db import UsageDatabase
 from tests.proxy.test_claude_session import post
 from tests.support.claude_session import KEY_HEADERS, PLAN_HEADERS, session
 from tests.support.proxied import Clock, talk, waited_for

@@ -10,9 +10,9 @@ from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.live.conversation import removed_tokens
 from ibidem.plan import Edit
-from ibidem.proxy.books.bill import RemovedInput, RemovedTokens, input_cost, usage_with_edits, usage_without_edits
+from ibidem.proxy.accounting.bill import RemovedInput, RemovedTokens, input_cost, usage_with_edits, usage_without_edits
 from ibidem.testing.answers import Answer, Fails, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
 from tests.support.evict import COLD_PROFILE
 from tests.support.proxied import Clock, growing, requests, stale, talk, turns
 

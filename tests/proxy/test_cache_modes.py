@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ibidem.billing.cache_directives import read_directives
-from ibidem.billing.lifetimes import CacheMode
+from ibidem.billing.cache_ttl import CacheMode
 from ibidem.store import MemoryStore, StoreError
 from ibidem.store.store import JournalPage
 from ibidem.testing.laws import without_breakpoints

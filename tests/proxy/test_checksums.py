@@ -14,7 +14,7 @@ from ibidem.adapters.httpx import Transport
 from ibidem.formats import CHECKSUM_REASON
 from ibidem.live.conversation import NOTHING_SENT
 from ibidem.live.types import LiveRequest, RewriteResult
-from ibidem.proxy.compacting import COMPACT_PATH
+from ibidem.proxy.compact_endpoint import COMPACT_PATH
 from ibidem.proxy.edge.app import Proxy
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream

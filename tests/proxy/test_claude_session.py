@@ -14,7 +14,7 @@ import pytest
 
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
-from ibidem.proxy.books.bill import input_cost
+from ibidem.proxy.accounting.bill import input_cost
 from ibidem.testing.answers import Says
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.upstream import Upstream

@@ -21,7 +21,7 @@ import pytest
 import ibidem
 from ibidem.formats import FORMATS
 from ibidem.live.live import Rewriter
-from ibidem.proxy.compacting import COMPACT_PATH, is_local_client
+from ibidem.proxy.compact_endpoint import COMPACT_PATH, is_local_client
 from ibidem.store import MemoryStore
 from ibidem.store.recall import recall
 from tests.support.proxied import Clock, Talk, dumped, growing, requests, stale, talk, waited_for

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ibidem.billing.lifetimes import CREDIT, CacheMode, IdleTimes
+from ibidem.billing.cache_ttl import CREDIT, CacheMode, IdleTimes
 from ibidem.billing.prices import Prices
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, parse_histories
-from ibidem.replay.caching import bill_with_caching
+from ibidem.replay.caching_replay import bill_with_caching
+from ibidem.replay.replay_bill import Replay, parse_histories
 from ibidem.store import MemoryStore, SqliteStore
 from ibidem.testing import Answer, Fails, Says, Seen
 from ibidem.testing.prompt_cache import PromptCache

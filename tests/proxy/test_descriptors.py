@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.proxy.books.gains import UsageWriter
-from ibidem.proxy.books.records import LiveStats
+from ibidem.proxy.accounting.live_stats import LiveStats
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from tests.support.processes import Connection, RunningProxy, running_proxies
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ibidem.cache.json_limits import MAX_PARTS
 from ibidem.cache.outputs import MAX_SHOWN_CHARS
-from ibidem.cache.parts import MAX_PARTS
+from ibidem.proxy.claude_hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, ToolHooks, parse_event
 from ibidem.proxy.edge.server import BackgroundServer
-from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, ToolHooks, parse_event
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
 from tests.support.raw import to

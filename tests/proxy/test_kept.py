@@ -13,14 +13,21 @@ from typing import Any
 import pytest
 
 from ibidem.billing.prices import Prices
-from ibidem.gains import UsageDatabase, UsageTotals
 from ibidem.live.types import SYSTEM_CLOCK
 from ibidem.live.types import Clock as ProxyClock
-from ibidem.proxy.books.closing import NO_COST, InputCost, SummaryLine, format_dollars, format_reduction, format_summary
-from ibidem.proxy.books.gains import UsageWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
+from ibidem.proxy.accounting.summary_line import (
+    NO_COST,
+    InputCost,
+    SummaryLine,
+    format_dollars,
+    format_reduction,
+    format_summary,
+)
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing.answers import Answer, Fails, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
+from ibidem.usage_db import UsageDatabase, UsageTotals
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, talk, waited_for
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")

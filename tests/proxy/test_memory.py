@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.collapse import CacheVerdict
+from ibidem.billing.cache_loss import CacheVerdict
 from ibidem.live.live import Rewriter
 from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.proxy import allocator
-from ibidem.proxy.books.records import LiveStats
+from ibidem.proxy.accounting.live_stats import LiveStats
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
-from ibidem.strategies.arrival.index import LineIndex
+from ibidem.strategies.arrival.line_index import LineIndex
 from tests.support.proxied import talk
 
 PROFILES = ("lossless", "recoverable")

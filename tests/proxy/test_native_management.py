@@ -16,7 +16,7 @@ import pytest
 
 from ibidem import expand
 from ibidem.markers.layout import parse_marked
-from ibidem.markers.numbering import SourceNumbers
+from ibidem.markers.source_numbers import SourceNumbers
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Calls, Clearing, Seen, Signing, Thinks, read
 from ibidem.testing.clearing import PLACEHOLDER

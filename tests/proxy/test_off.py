@@ -23,7 +23,7 @@ from ibidem.providers.headers import build_upstream_headers
 from ibidem.store import MemoryStore, Store
 from ibidem.testing import Says, Signing
 from ibidem.testing.laws import read
-from ibidem.wire.scan import scan
+from ibidem.wire.request_scan import scan
 from tests.support.evict import EAGER_PROFILE
 from tests.support.lanes import daily
 from tests.support.proxied import Clock, Talk, dumped, growing, talk
@@ -415,7 +415,7 @@ def test_a_browser_that_asks_for_the_root_is_led_to_the_page(target: str) -> Non
 
 
 def test_it_carries_nothing_there() -> None:
-    from ibidem.proxy.page.pages import redirect_browser
+    from ibidem.proxy.page.admin_pages import redirect_browser
 
     found = redirect_browser("GET", "/?token=secret", {"accept": "text/html"})
     assert found is not None

@@ -21,10 +21,10 @@ from ibidem.live import live as rewriter
 from ibidem.live.types import RewriteResult
 from ibidem.providers import usage_reader
 from ibidem.proxy import warmup
-from ibidem.proxy.books import records
+from ibidem.proxy.accounting import live_stats
 from ibidem.proxy.edge.app import WORKERS, Proxy
 from ibidem.proxy.edge.server import BackgroundServer, run_loop
-from ibidem.proxy.page.pages import AdminPages
+from ibidem.proxy.page.admin_pages import AdminPages
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
 from ibidem.wire import zstd
@@ -297,9 +297,9 @@ def fault(*_: Any, **__: Any) -> Any:
 
 
 SEAMS: dict[str, tuple[Any, str]] = {
-    "records, at the beginning": (records.LiveStats, "begin"),
-    "records, at the end": (records.LiveStats, "end"),
-    "records, at an event": (records.LiveStats, "event"),
+    "records, at the beginning": (live_stats.LiveStats, "begin"),
+    "records, at the end": (live_stats.LiveStats, "end"),
+    "records, at an event": (live_stats.LiveStats, "event"),
     "the log": (Proxy, "write_log"),
     "the rewriter": (rewriter.Rewriter, "rewrite"),
     "inside of the rewriter": (rewriter.Rewriter, "_rewrite"),

@@ -19,12 +19,12 @@ import pytest
 from ibidem import recordings
 from ibidem.billing.prices import Prices
 from ibidem.errors import IbidemError
-from ibidem.proxy.books import recorder, tapes
-from ibidem.proxy.books.taken import CapturedExchange
-from ibidem.proxy.books.tapes import CaptureFiles, CaptureLimits
-from ibidem.recordings import recorded
-from ibidem.recordings.bodies import RequestBodies
-from ibidem.recordings.log import LogError, read_log
+from ibidem.proxy.accounting import capture_files, recorder
+from ibidem.proxy.accounting.capture import CapturedExchange
+from ibidem.proxy.accounting.capture_files import CaptureFiles, CaptureLimits
+from ibidem.recordings import proxy_recordings
+from ibidem.recordings.body_store import RequestBodies
+from ibidem.recordings.log_file import LogError, read_log
 from ibidem.report.aggregate import total_row
 from ibidem.report.log_summary import paid_requests, read_facts
 from ibidem.testing import Answer, Fails, Gzips, Halves, Says, Seen, Upstream
@@ -45,7 +45,7 @@ def rows(folder: Path) -> list[tuple[dict[str, Any], RequestBodies]]:
     found = []
     for path in files(folder):
         log = read_log(str(path), path.read_bytes())
-        found += list(recorded.read_bodies(log))
+        found += list(proxy_recordings.read_bodies(log))
         assert not log.skipped, log.skipped
     return sorted(found, key=lambda each: each[0]["at"])
 
@@ -208,7 +208,7 @@ def test_answers_that_are_errors_or_break_off_are_told_and_are_no_requests(tmp_p
 
 
 def test_an_answer_that_is_no_text_or_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.proxy.books.taken.ANSWER_BYTES", 1000)
+    monkeypatch.setattr("ibidem.proxy.accounting.capture.ANSWER_BYTES", 1000)
 
     def script(seen: Seen) -> Answer:
         return Says("long " * 100_000)
@@ -270,7 +270,7 @@ def test_a_file_that_was_deleted_meanwhile_is_begun_anew(tmp_path: Path) -> None
 def test_what_is_held_is_bounded_and_what_was_forgotten_is_told_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tapes, "HELD_BYTES", 5000)
+    monkeypatch.setattr(capture_files, "HELD_BYTES", 5000)
     found = CaptureFiles(str(tmp_path), CaptureLimits(0, 0), 10)
     bodies = [body_of(2000, number) for number in range(4)]
     for turn in range(3):
@@ -391,7 +391,7 @@ def test_what_was_written_when_it_is_killed_can_be_read(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             process.communicate()
     told = [
-        [json.loads(bodies.client_body) for _, bodies in recorded.read_bodies(read_log("", path.read_bytes()))]
+        [json.loads(bodies.client_body) for _, bodies in proxy_recordings.read_bodies(read_log("", path.read_bytes()))]
         for path in files(folder)
     ]
     assert 10 <= sum(map(len, told)) <= 12

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.billing.collapse import CacheVerdict
+from ibidem.billing.cache_loss import CacheVerdict
 from ibidem.billing.usage import Usage
 from ibidem.engine.session import Session
 from ibidem.live.conversation import LiveConversation
 from ibidem.live.types import RewriteResult
 from ibidem.plan import Edit
-from ibidem.proxy.books import records
-from ibidem.proxy.books.records import LiveStats
+from ibidem.proxy.accounting import live_stats
+from ibidem.proxy.accounting.live_stats import LiveStats
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import Clock, dumped, growing, talk
 
@@ -36,7 +36,7 @@ def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) ->
     )
 
 
-def told(books: LiveStats, found: RewriteResult, at: float = 1.0, size: int = 1000) -> records.ExchangeRow:
+def told(books: LiveStats, found: RewriteResult, at: float = 1.0, size: int = 1000) -> live_stats.ExchangeRow:
     exchange = books.begin_exchange("/v1/messages", found, at, "client", "anthropic", size)
     books.end_exchange(exchange, found, 200, USAGE, CacheVerdict())
     return exchange
@@ -83,7 +83,7 @@ def test_texts_that_are_held_to_be_shown_take_no_more_than_their_share() -> None
 
 
 def test_the_requests_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "ALL_EXCHANGES", 100)
+    monkeypatch.setattr(live_stats, "ALL_EXCHANGES", 100)
     books = LiveStats(Settings(), 0.0)
     for _ in range(60):
         for name in ("c1", "c2", "c3"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ibidem.proxy.edge.server import BackgroundServer
-from ibidem.proxy.page.pages import is_rebound, remove_tokens
+from ibidem.proxy.page.admin_pages import is_rebound, remove_tokens
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv

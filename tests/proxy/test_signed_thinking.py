@@ -14,7 +14,7 @@ import pytest
 
 from ibidem.adapters.httpx import Transport
 from ibidem.live.fallback import BINDING_BETA
-from ibidem.proxy.compacting import COMPACT_PATH, REJECTED_HEADER
+from ibidem.proxy.compact_endpoint import COMPACT_PATH, REJECTED_HEADER
 from ibidem.store import MemoryStore
 from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream

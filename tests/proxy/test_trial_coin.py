@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ibidem import formats
-from ibidem.gains import AssignedConversation, UsageDatabase
-from ibidem.proxy.books.gains import UsageWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.proxy.experiment import (
     KEY_NAME,
     AgentBehavior,
@@ -25,6 +24,7 @@ from ibidem.proxy.experiment import (
 from ibidem.store import MemoryStore, open_store
 from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition, StoreError
 from ibidem.testing.scripts import Turn, build
+from ibidem.usage_db import AssignedConversation, UsageDatabase
 from ibidem.wire import ScannedRequest, scan
 from tests.support.proxied import PATHS, Calls, Talk, dumped, growing, talk, waited_for
 

@@ -14,8 +14,8 @@ from ibidem.live.pool import LATE_SECONDS, TooLate, Workers
 from ibidem.live.types import SYSTEM_CLOCK, RewriteResult
 from ibidem.providers.headers import Headers, first_header
 from ibidem.proxy import commands, events, exchange
-from ibidem.proxy.edge import driver
-from ibidem.proxy.edge.connections import _head_end
+from ibidem.proxy.edge import exchange_driver
+from ibidem.proxy.edge.upstream_protocol import _head_end
 
 DONE = RewriteResult(result="unchanged")
 PATIENCE = 60.0
@@ -93,7 +93,7 @@ def test_an_error_is_that_of_who_asked() -> None:
 
 def test_whatever_happens_is_handled_and_whatever_is_commanded_is_carried_out() -> None:
     assert set(exchange._HANDLERS) == set(get_args(events.Event))
-    assert set(driver._COMMAND_METHODS) == set(get_args(commands.Command))
+    assert set(exchange_driver._COMMAND_METHODS) == set(get_args(commands.Command))
 
 
 def test_of_a_header_that_stands_twice_each_is_known() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ibidem.recordings.bodies import BodyWriter, RequestBodies
+from ibidem.recordings.body_store import BodyWriter, RequestBodies
 
 from .examples import Example, lines
 from .requests import T0, A, C, a, marked

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.formats import FORMATS, format_named
-from ibidem.recordings import LogError, read, recorded
-from ibidem.recordings.bodies import CHUNK_BYTES, BodyReader, BodyWriter, RequestBodies, encode_line
-from ibidem.recordings.log import decode_row, read_log
+from ibidem.recordings import LogError, proxy_recordings, read
+from ibidem.recordings.body_store import CHUNK_BYTES, BodyReader, BodyWriter, RequestBodies, encode_line
+from ibidem.recordings.log_file import decode_row, read_log
 from ibidem.testing import histories
 from tests.support.proxied import dumped, growing
 from tests.support.timed import best
@@ -86,7 +86,7 @@ def test_what_a_cut_file_has_whole_is_read() -> None:
     for size in range(len(members[0]), len(whole) + 1):
         written = sum(len(b"".join(members[: count + 1])) <= size for count in range(3))
         log = read_log("some.log", whole[:size])
-        found = [row["at"] for row, _ in recorded.read_bodies(log)]
+        found = [row["at"] for row, _ in proxy_recordings.read_bodies(log)]
         assert len(found) in (written, written + 1), size  # a member may be whole but for its checksum
         [session] = read("some.log", whole[:size])
         assert (session.length, session.id) == (len(found), ID)
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_named_and_the_rest_is_read(change: dict[str, Any])
     first, second, third = tape.row(0, a(A[0])), tape.row(1, a(*A[:3])), again.row(2, a(*A))
     second["came"] |= change
     log = read_log("some.log", b"".join(json.dumps(each).encode() + b"\n" for each in (first, second, third)))
-    assert [json.loads(found.client_body) for _, found in recorded.read_bodies(log)] == [a(A[0]), a(*A)]
+    assert [json.loads(found.client_body) for _, found in proxy_recordings.read_bodies(log)] == [a(A[0]), a(*A)]
     assert [each.line for each in log.skipped] == [2]
 
 

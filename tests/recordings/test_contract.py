@@ -180,7 +180,7 @@ def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
 def test_what_a_packed_log_unpacks_to_is_bounded(
     pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.recordings.log.MAX_UNPACKED", 4 << 20)
+    monkeypatch.setattr("ibidem.recordings.log_file.MAX_UNPACKED", 4 << 20)
     small = EXAMPLES[0].data + b"\n" * ((4 << 20) - len(EXAMPLES[0].data))
     assert read(EXAMPLES[0], pack(small)) == read(EXAMPLES[0]), "exactly as much as may be"
     for large in (pack(small + b"\n"), pack(small) + pack(b"\n"), pack(b" " * (64 << 20))):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings.beginnings import PrefixTree, common_prefix_length
+from ibidem.recordings.shared_prefixes import PrefixTree, common_prefix_length
 from tests.support.timed import best
 
 from . import codex, copilot_cli, gemini_cli, opencode, pi

@@ -12,7 +12,7 @@ import pytest
 from ibidem import recordings
 from ibidem.billing.usage import Usage
 from ibidem.proxy.edge.server import BackgroundServer
-from ibidem.recordings.json_log import LoggedExchange, read_usage_log
+from ibidem.recordings.proxy_json_log import LoggedExchange, read_usage_log
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream, conv
 from ibidem.wire import zstd

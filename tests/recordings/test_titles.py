@@ -236,7 +236,7 @@ def test_users_of_pi_name_sessions() -> None:
     [("Foxes", "Foxes"), ("New session - 2026-01-01T10:00:00.000Z", "Was ist hier? 🦊"), (None, "Was ist hier? 🦊")],
 )
 def test_opencode_names_its_sessions(told: str | None, title: str) -> None:
-    export = recordings.log.read_log("", opencode.EXAMPLES[0].data).rows[0][1]
+    export = recordings.log_file.read_log("", opencode.EXAMPLES[0].data).rows[0][1]
     named = export | {"info": export["info"] | {"title": told}}
     [session] = recordings.read("some.log", lines(named))
     assert session.title == title

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, parse_histories
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 
 FRESH, READ, WRITE, HOUR = 10.0, 1.0, 12.5, 20.0
 RATES = Rates(FRESH, READ, WRITE, HOUR)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.caching import CacheRules
-from ibidem.billing.lifetimes import IdleTimes
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import IdleTimes
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, parse_histories
-from ibidem.replay.caching import (
+from ibidem.replay.caching_replay import (
     CACHING_NAMES,
     CachePolicyRun,
     CachingName,
@@ -22,7 +21,8 @@ from ibidem.replay.caching import (
     count_idle_times,
     recorded_caching,
 )
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 from tests.replay.test_billing import FRESH, HOUR, PRICE, READ, WRITE, message, sent, session, words
 
 MARKED = replace(

@@ -5,16 +5,16 @@ import weakref
 
 import pytest
 
-from ibidem.billing.budget import CachePricing
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
-from ibidem.replay.billing import AfterBreak, Replay, parse_histories
-from ibidem.replay.groundwork import SharedArrival
+from ibidem.billing.revision_budget import CachePricing
+from ibidem.replay.replay_bill import AfterBreak, Replay, parse_histories
+from ibidem.replay.shared_arrival import SharedArrival
 from ibidem.replay.simulate import Simulation
 from ibidem.replay.verify import verify_expansion
 from ibidem.strategies import profiles
 from ibidem.strategies.arrival.backrefs import BackReferences
-from ibidem.strategies.arrival.sent import SentText
+from ibidem.strategies.arrival.sent_text import SentText
 from ibidem.tokens import counter_for
 
 from .test_promise import recorded

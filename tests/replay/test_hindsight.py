@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem import recordings
-from ibidem.billing.budget import CachePricing
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedSegment, Recording
-from ibidem.replay import hindsight
-from ibidem.replay.billing import Replay, parse_histories
-from ibidem.replay.phases import EvictionWindow, TextChange, TextStages
+from ibidem.replay import offline_optimum
+from ibidem.replay.eviction_windows import EvictionWindow, TextChange, TextStages
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 from ibidem.replay.simulate import Simulation
-from ibidem.replay.views import MessageChange, SentView
 from ibidem.report.measure import SCENARIOS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision import Evict
@@ -123,11 +123,11 @@ def test_it_is_the_best_of_all_choices(
 ) -> None:
     found, parts = case
     phases = [phase(*part) for part in parts]
-    best = hindsight.find_optimum(found, phases, after_break=world, by_rule=by_rule)
+    best = offline_optimum.find_optimum(found, phases, after_break=world, by_rule=by_rule)
     least, choices = by_trying(found, parts, after_break=world, by_rule=by_rule)
     assert best.cost == least
     assert best.points in choices
-    views = hindsight.views_for(phases, best.points)
+    views = offline_optimum.views_for(phases, best.points)
     assert found.bill(views, after_break=world, by_rule=by_rule).cost == best.cost
 
 
@@ -140,13 +140,13 @@ def test_a_change_that_pays_is_made_and_one_that_does_not_is_left() -> None:
         )
     )
     one = [Candidate(0, 1, 60.0)]
-    best = hindsight.find_optimum(found, [phase(0, len(lengths), one)])
+    best = offline_optimum.find_optimum(found, [phase(0, len(lengths), one)])
     assert best.points == (1,)
     assert found.bill().cost - best.cost > 0
     few = replay(
         Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, [sent(3), sent(5), sent(7)])])
     )
-    assert hindsight.find_optimum(few, [phase(0, 3, one)]) == (few.bill().cost, ())
+    assert offline_optimum.find_optimum(few, [phase(0, 3, one)]) == (few.bill().cost, ())
 
 
 def test_a_cold_moment_is_free() -> None:
@@ -154,16 +154,16 @@ def test_a_cold_moment_is_free() -> None:
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, requests)]))
     one = [Candidate(0, 1, 60.0)]
     for world in SCENARIOS:
-        best = hindsight.find_optimum(found, [phase(0, 3, one)], after_break=world)
+        best = offline_optimum.find_optimum(found, [phase(0, 3, one)], after_break=world)
         assert best.points == (2,)
         assert best.cost == found.bill().cost - 60 * PRICE.rates(0).write
 
 
 def test_nothing_to_choose_from_is_nothing_done() -> None:
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 4, [sent(1), sent(3)])]))
-    assert hindsight.find_optimum(found, [phase(0, 2, [])]) == (found.bill().cost, ())
+    assert offline_optimum.find_optimum(found, [phase(0, 2, [])]) == (found.bill().cost, ())
     empty = replay(Recording("test", "openai-chat", []))
-    assert hindsight.find_optimum(empty, []) == (0.0, ())
+    assert offline_optimum.find_optimum(empty, []) == (0.0, ())
 
 
 # ── the edits of a profile ──────────────────────────────────────────────────────────────────────────────────────────
@@ -199,8 +199,8 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
     assert bool(own) == (economy == "free") or prompts
     for world in SCENARIOS:
         bill = measured.bill(simulation.views, after_break=world)
-        again = measured.bill(hindsight.views_for(simulation.phases, own), after_break=world)
-        best = hindsight.find_optimum(measured, simulation.phases, after_break=world)
+        again = measured.bill(offline_optimum.views_for(simulation.phases, own), after_break=world)
+        best = offline_optimum.find_optimum(measured, simulation.phases, after_break=world)
         assert again == bill
         assert best.cost <= bill.cost
         if economy == "free":  # waiting gains nothing where writing costs what reading does

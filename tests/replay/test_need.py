@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.budget import CachePricing
 from ibidem.billing.calibration import TokenWeights
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.formats import FORMATS
 from ibidem.model import Message
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import parse_histories
 from ibidem.replay.need import EvictedText, Need, find_needs, read_outputs
+from ibidem.replay.replay_bill import parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision import Evict

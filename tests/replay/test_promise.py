@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import CacheRules
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import NOTHING_LONG, IdleTimes
 from ibidem.billing.calibration import WEIGHTS, weigh_message
-from ibidem.billing.lifetimes import NOTHING_LONG, IdleTimes
 from ibidem.billing.prices import Price, Prices, Rates, cache_pricing_for
 from ibidem.billing.usage import Usage
 from ibidem.formats import format_named
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import AfterBreak, Replay, parse_histories
-from ibidem.replay.caching import CachePolicyRun, CachingName, bill_with_caching
+from ibidem.replay.caching_replay import CachePolicyRun, CachingName, bill_with_caching
+from ibidem.replay.replay_bill import AfterBreak, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.report.measure import SCENARIOS
 from ibidem.strategies import profiles

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.billing.caching import CacheRules
-from ibidem.billing.growth import Keeping
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.token_fit import Keeping
 from ibidem.billing.usage import Usage
 from ibidem.model import to_json
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, parse_histories
+from ibidem.replay.replay_bill import Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 
 PRICE = Price("toy", ((0, Rates(10.0, 1.0, 12.5, 20.0)),), CacheRules(minimum=0))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.sent_views import MessageChange, SentView
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 9)), max_size=8)
 

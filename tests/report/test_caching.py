@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from ibidem.billing.lifetimes import IdleTimes
-from ibidem.billing.misses import MISS_CAUSES
+from ibidem.billing.cache_misses import MISS_CAUSES
+from ibidem.billing.cache_ttl import IdleTimes
 from ibidem.billing.prices import Prices
-from ibidem.replay.caching import CACHING_NAMES
+from ibidem.replay.caching_replay import CACHING_NAMES
 from ibidem.report.aggregate import PAUSE_DAYS, Report, add_up, collect_idle_times
 from ibidem.report.caching_section import ADVICE, CAUSES, MODE_NAMES, headline
 from ibidem.report.log_summary import SessionFacts

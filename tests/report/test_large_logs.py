@@ -17,9 +17,9 @@ from benchmarks.throughput import ONE_REQUEST, peak
 from benchmarks.work import Project
 from ibidem import recordings
 from ibidem.recordings import LogFileStream, Recording
-from ibidem.recordings.packed import DecompressedHistory, compress_segments
+from ibidem.recordings.compressed_history import DecompressedHistory, compress_segments
+from ibidem.recordings.log_streams import STREAMED_BYTES
 from ibidem.recordings.recording import RecordedSegment
-from ibidem.recordings.streams import STREAMED_BYTES
 from ibidem.replay.histories import Histories
 from ibidem.report.log_summary import read_facts
 from ibidem.report.measure import ReportSettings, measure_log

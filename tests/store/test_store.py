@@ -39,11 +39,11 @@ from ibidem.store import (
     reference,
 )
 from ibidem.store.database import BUSY_SECONDS
-from ibidem.store.limits import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_NOTES, MOST_ORIGINALS, MOST_SESSIONS
-from ibidem.store.packing import RAW, encode_value
+from ibidem.store.retention import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_NOTES, MOST_ORIGINALS, MOST_SESSIONS
 from ibidem.store.schema import APPLICATION_ID, MIGRATIONS
 from ibidem.store.sqlite import READ_SECONDS
 from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition
+from ibidem.store.value_codec import RAW, encode_value
 from tests.support.locked import EXCLUSIVE, held
 
 COLLIDING = ("text no. 1908044", "text no. 5173450")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.budget import CachePricing, RequestContext, RevisionOffer, SavingsBalance
+from ibidem.billing.revision_budget import CachePricing, RequestContext, RevisionOffer, SavingsBalance
 from ibidem.formats import FORMATS
-from ibidem.markers.evicted import EvictedMarker, evicted_line_count, merge_ranges, refs_in, remove_lines
+from ibidem.markers.eviction_markers import EvictedMarker, evicted_line_count, merge_ranges, refs_in, remove_lines
 from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
 from tests.support.evict import NO_CLOCKS

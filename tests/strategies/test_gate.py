@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.billing.budget import CachePricing
-from ibidem.calls.file_access import file_accesses
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.model import ToolCall
 from ibidem.store import MemoryStore
-from ibidem.strategies.revision.gate import NEVER
-from ibidem.strategies.revision.names import MAX_COMMAND, loose_names
+from ibidem.strategies.revision.file_names import MAX_COMMAND, loose_names
+from ibidem.strategies.revision.file_protection import NEVER
+from ibidem.tool_arguments.file_access import file_accesses
 
 FREE = CachePricing(read=1.0, write=1.0)
 CACHED = CachePricing(read=0.1, write=1.25)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, testing
-from ibidem.cli.reading import InputRequest
+from ibidem.cli.request_input import InputRequest
 from ibidem.cli.view.edits import view_request
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Source, digest_of, tag_of

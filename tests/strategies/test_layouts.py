@@ -14,8 +14,8 @@ import ibidem
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import marker_prefix, tag_of
 from ibidem.markers.layout import split_line_numbers
+from ibidem.markers.layout_codecs import decode_layout, encode_layout
 from ibidem.markers.line_numbers import STYLES
-from ibidem.markers.shapes import decode_layout, encode_layout
 from ibidem.testing import arrival_is_final, conv, idempotent, lossless, never_larger, references_are_visible, runner
 
 TAG = tag_of("go")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 import ibidem
-from ibidem.billing.budget import RequestContext
+from ibidem.billing.revision_budget import RequestContext
 from ibidem.model import Conversation, Kind, Message, Text
 from ibidem.plan import Edit, Plan
 from ibidem.proxy.settings import read_settings

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.billing.budget import CachePricing
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.store import MemoryStore
 from ibidem.testing.signing import has_valid_thinking, signature_of
 from tests.support.evict import NO_CLOCKS

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import rules, testing
-from ibidem.billing.budget import CachePricing
-from ibidem.calls.file_access import file_accesses
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.model import ToolCall
 from ibidem.store import MemoryStore
-from ibidem.strategies.revision.rewrites import StaleArgumentKeys, find_stale_arguments
+from ibidem.strategies.revision.stale_arguments import StaleArgumentKeys, find_stale_arguments
 from ibidem.testing import conv
+from ibidem.tool_arguments.file_access import file_accesses
 from tests.support.evict import NO_CLOCKS
 
 FREE = CachePricing(read=1.0, write=1.0)

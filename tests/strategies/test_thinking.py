@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import rules, testing
-from ibidem.billing.budget import CachePricing
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.formats import FORMATS
-from ibidem.markers.thinking import HistoryFingerprint, RemovedThinking, make_record, parse_records, removed_blocks
+from ibidem.markers.thinking_records import (
+    HistoryFingerprint,
+    RemovedThinking,
+    make_record,
+    parse_records,
+    removed_blocks,
+)
 from ibidem.store import MemoryStore, StoreError, reference
 from ibidem.testing import conv
 from tests.support.evict import NO_CLOCKS
@@ -382,7 +388,7 @@ def test_what_another_recorded_meanwhile_is_told_apart_too() -> None:
 
 
 def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.strategies.revision.thoughts.MAX_RECORDS", 3)
+    monkeypatch.setattr("ibidem.strategies.revision.removed_thinking.MAX_RECORDS", 3)
     store, seen = MemoryStore(), []
     for n in range(5):
         request = conv("u:go", "a:Well", "u:And now?", f"a?{LONG}:{n}", "u:On")

@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.billing.lifetimes import CacheMode, IdleTimes
+from ibidem.billing.cache_ttl import CacheMode, IdleTimes
 from ibidem.live.types import SYSTEM_CLOCK
 from ibidem.live.types import Clock as ProxyClock
-from ibidem.proxy.books.gains import UsageWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.proxy.edge.app import Proxy
 from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, Store
 from ibidem.testing.answers import Says
 from ibidem.testing.prompt_cache import PromptCache
+from ibidem.testing.requests_seen import Seen
 from ibidem.testing.scripts import Turn, build
-from ibidem.testing.seen import Seen
 from ibidem.testing.upstream import Script, Upstream
 
 PATIENCE = 60.0

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 import ibidem
-from ibidem.billing.budget import CachePricing
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.engine.session import Session
 from ibidem.proxy import warmup
 from ibidem.proxy.edge.app import Proxy

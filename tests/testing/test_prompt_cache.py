@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.caching import CACHING, cache_rules_for
+from ibidem.billing.cache_rules import CACHING, cache_rules_for
 from ibidem.billing.usage import Usage
 from ibidem.testing import Upstream
 from tests.support.sdks import BODIES

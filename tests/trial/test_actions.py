@@ -18,7 +18,7 @@ from ibidem.trial.actions import (
     is_reread,
     main_argument,
 )
-from ibidem.trial.files import VisibleFiles, is_same_file
+from ibidem.trial.file_views import VisibleFiles, is_same_file
 
 SECRET = "a-word-that-must-not-be-seen"
 

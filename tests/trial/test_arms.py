@@ -9,9 +9,9 @@ from math import ceil, floor
 import pytest
 
 from benchmarks.trial_coin import Truth, Work, looked_at, made_up
-from ibidem.gains import AssignedConversation
-from ibidem.trial.arms import VariantDifference, compare_variants
-from ibidem.trial.quantiles import anytime_quantile, t_quantile
+from ibidem.trial.ab_comparison import VariantDifference, compare_variants
+from ibidem.trial.student_t import anytime_quantile, t_quantile
+from ibidem.usage_db import AssignedConversation
 
 CHANGED = Work(shares=(0.2, 0.8), drift=8.0)
 """First few conversations are rewritten, then most; meanwhile files come to be read again nine times as often."""

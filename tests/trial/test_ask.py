@@ -21,11 +21,7 @@ from ibidem.errors import IbidemError
 from ibidem.testing import Answer, Calls, Fails, Raw, Resets, Seen, Upstream
 from ibidem.testing.answers import AnswerPart, CallPart
 from ibidem.testing.prompt_cache import PromptCache
-from ibidem.trial.ask import ProviderClient, find_api_key, find_base_url
-from ibidem.trial.bodies import ThinkingLevel, Variant
-from ibidem.trial.driver import TrialHooks, TrialRun
-from ibidem.trial.ledger import RunLog
-from ibidem.trial.order import call_cost
+from ibidem.trial.client import ProviderClient, find_api_key, find_base_url
 from ibidem.trial.outcomes import DroppedSamples, PointResult
 from ibidem.trial.planning import (
     TrialPlan,
@@ -37,7 +33,11 @@ from ibidem.trial.planning import (
     survey_log,
 )
 from ibidem.trial.providers import TRIAL_PROVIDERS
-from ibidem.trial.stats import compute_statistics
+from ibidem.trial.request_builder import ThinkingLevel, Variant
+from ibidem.trial.run_log import RunLog
+from ibidem.trial.schedule import call_cost
+from ibidem.trial.trial_runner import TrialHooks, TrialRun
+from ibidem.trial.trial_statistics import compute_statistics
 from ibidem.trial.verdict import TrialConditions, verdict_lines
 
 from .sessions import ENDINGS, MODELS, TOOLS, Agent, as_recorded, model_turns, write_logs
@@ -229,7 +229,7 @@ def test_a_busy_provider_is_asked_again(tmp_path: Path, failure: Answer, paid: b
 
 
 def test_an_answer_that_breaks_off_counts_as_paid_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     team = agents(1)
     known, numbers = as_recorded(team), count()
     done = ask(tmp_path, team, lambda seen: Resets(known(seen)) if next(numbers) == 2 else known(seen))
@@ -240,7 +240,7 @@ def test_an_answer_that_breaks_off_counts_as_paid_in_full(tmp_path: Path, monkey
 def test_a_provider_that_cannot_be_reached_or_stays_busy_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     away = ask(tmp_path, agents(1), url="http://127.0.0.1:1")
     assert away.why.startswith("the provider cannot be reached (")
     assert away.why.endswith("continue later with --resume")
@@ -389,7 +389,7 @@ def test_a_provider_that_counts_what_cannot_be_is_paid_in_full(tmp_path: Path, c
 def test_a_provider_that_only_fails_is_told_before_the_budget_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     done = ask(tmp_path, agents(), lambda seen: Fails(500))
     assert done.why == "the provider does not complete its responses (500): continue later with --resume"
     assert len(done.seen) == 3

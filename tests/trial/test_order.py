@@ -15,9 +15,11 @@ from ibidem import validate
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.errors import IbidemError
-from ibidem.formats.anthropic_marks import BlockCacheControl
+from ibidem.formats.anthropic_cache import BlockCacheControl
 from ibidem.recordings import read
-from ibidem.trial.bodies import (
+from ibidem.trial.decision_points import DecisionPoint
+from ibidem.trial.outcomes import DroppedSamples, Sample, Stratum
+from ibidem.trial.request_builder import (
     BLOCK_TOKENS,
     EntrySizes,
     RequestBuilder,
@@ -26,10 +28,8 @@ from ibidem.trial.bodies import (
     collect_parameters,
     find_used_tools,
 )
-from ibidem.trial.ledger import ResponseRow, RunLog, TrialSetup, remaining_keys, resume_run
-from ibidem.trial.order import CallKey, Forecaster, PointSize, SessionPlan, TokenCeiling, call_cost, max_call_cost
-from ibidem.trial.outcomes import DroppedSamples, Sample, Stratum
-from ibidem.trial.points import DecisionPoint
+from ibidem.trial.run_log import ResponseRow, RunLog, TrialSetup, remaining_keys, resume_run
+from ibidem.trial.schedule import CallKey, Forecaster, PointSize, SessionPlan, TokenCeiling, call_cost, max_call_cost
 
 from .sessions import MODELS, TOOLS, Agent
 

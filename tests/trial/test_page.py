@@ -13,7 +13,7 @@ from playwright.sync_api import ConsoleMessage
 
 from ibidem.trial.outcomes import DroppedSamples
 from ibidem.trial.page import write_trial_page
-from ibidem.trial.stats import TrialStatistics, compute_statistics
+from ibidem.trial.trial_statistics import TrialStatistics, compute_statistics
 from ibidem.trial.verdict import TrialConditions
 from tests.report.test_page import HOSTILE
 from tests.support.browser import hard_to_read, launched, scrolls_sideways

@@ -15,9 +15,7 @@ from ibidem.billing.prices import Prices
 from ibidem.errors import IbidemError
 from ibidem.recordings import Recording, read
 from ibidem.testing import conv
-from ibidem.trial.outcomes import Stratum
-from ibidem.trial.planning import choose_target, select_surveys
-from ibidem.trial.points import (
+from ibidem.trial.decision_points import (
     MAX_PER_SESSION,
     DecisionPoint,
     SessionSurvey,
@@ -25,7 +23,9 @@ from ibidem.trial.points import (
     count_points,
     survey_session,
 )
-from ibidem.trial.replayed import rewrite_histories
+from ibidem.trial.outcomes import Stratum
+from ibidem.trial.planning import choose_target, select_surveys
+from ibidem.trial.rewritten_histories import rewrite_histories
 
 from .sessions import MODELS, Agent
 

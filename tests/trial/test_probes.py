@@ -20,12 +20,12 @@ from rich.console import Console
 from ibidem import formats
 from ibidem.engine.pipeline import compact, validate
 from ibidem.testing import Answer, Says, Seen, Turn, build
-from ibidem.trial.bodies import Variant
-from ibidem.trial.order import ALTERED, AS_SENT
 from ibidem.trial.outcomes import ProbeAnswer, ProbeKind, ProbeResult
-from ibidem.trial.probed import ProbeTally, mcnemar_p, probe_lines, tally_probes
+from ibidem.trial.probe_results import ProbeTally, mcnemar_p, probe_lines, tally_probes
 from ibidem.trial.probes import Probe, _ProbeFinder, append_question, find_probes, grade_answer
-from ibidem.trial.replayed import VariantHistories
+from ibidem.trial.request_builder import Variant
+from ibidem.trial.rewritten_histories import VariantHistories
+from ibidem.trial.schedule import ALTERED, AS_SENT
 from ibidem.trial.terminal import draw_probes
 
 from .sessions import Agent, as_recorded

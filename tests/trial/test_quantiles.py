@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ibidem.trial.quantiles import anytime_quantile, beta_below, t_above, t_quantile, unseen_share
+from ibidem.trial.student_t import anytime_quantile, beta_below, t_above, t_quantile, unseen_share
 
 TABLE = [
     (0.975, 1, 12.7062),

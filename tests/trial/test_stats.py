@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.trial_power import dropped, simulate
 from ibidem.trial.outcomes import PointResult, Sample, Stratum
-from ibidem.trial.stats import Comparison, compute_statistics, harm_evalue, required_points
+from ibidem.trial.trial_statistics import Comparison, compute_statistics, harm_evalue, required_points
 from tests.support.reader import FaultyReader, swapped
 
 SEEDS = range(20)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ibidem.trial.outcomes import DroppedSamples
-from ibidem.trial.stats import compute_statistics
 from ibidem.trial.terminal import draw_verdict
+from ibidem.trial.trial_statistics import compute_statistics
 from tests.support.reader import FaultyReader
 
 from .test_verdict import SETTING, judgement

@@ -12,7 +12,7 @@ import pytest
 from ibidem.trial.estimates import Estimate
 from ibidem.trial.export import verdict_json
 from ibidem.trial.outcomes import DroppedSamples, Stratum
-from ibidem.trial.stats import Comparison, TrialStatistics, compute_statistics
+from ibidem.trial.trial_statistics import Comparison, TrialStatistics, compute_statistics
 from ibidem.trial.verdict import (
     TrialConditions,
     VerdictKind,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import IbidemError
 from ibidem.wire import JsonChange, apply_changes, parse, scan, splice
-from ibidem.wire.tree import KeyedValue
+from ibidem.wire.json_tree import KeyedValue
 
 from .test_wire import GAPS, NODES, VALUES, Node, exact
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.wire.offsets import compact_item_offsets, item_lengths, value_end
+from ibidem.wire.json_offsets import compact_item_offsets, item_lengths, value_end
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='a"\\,[]{} é', max_size=8),

@@ -15,20 +15,20 @@ from typing import Any
 
 from ibidem import recordings
 from ibidem.errors import IbidemError
-from ibidem.gateway.events import EventFraming, event_field, replace_data
-from ibidem.gateway.lines import LineFraming
-from ibidem.gateway.messages import read_message
-from ibidem.gateway.session import GatewaySettings, GatewayTotals, McpSession
-from ibidem.markers import backref, evicted, layout, placed, restore, shapes
+from ibidem.gateway.jsonrpc import read_message
+from ibidem.gateway.line_framing import LineFraming
+from ibidem.gateway.mcp_session import GatewaySettings, GatewayTotals, McpSession
+from ibidem.gateway.sse_framing import EventFraming, event_field, replace_data
+from ibidem.markers import backref, breakpoint_records, eviction_markers, layout, layout_codecs, restore
 from ibidem.providers.rejections import ERROR_NAME, Rejection
-from ibidem.recordings import recorded
-from ibidem.recordings.bodies import BodyReader, BodyWriter, RequestBodies, encode_line
-from ibidem.recordings.json_log import read_usage_log
-from ibidem.recordings.log import Log, decode_row, read_log
+from ibidem.recordings import proxy_recordings
+from ibidem.recordings.body_store import BodyReader, BodyWriter, RequestBodies, encode_line
+from ibidem.recordings.log_file import Log, decode_row, read_log
+from ibidem.recordings.proxy_json_log import read_usage_log
 from ibidem.recordings.titles import TITLE_LENGTH
 from ibidem.wire import JsonChange, apply_changes, open_document, parse, scan, splice, zstd
-from ibidem.wire.scan import scan_continuation, scan_tolerantly
-from ibidem.wire.spelling import STRING_ENCODERS, encode_like
+from ibidem.wire.json_style import STRING_ENCODERS, encode_like
+from ibidem.wire.request_scan import scan_continuation, scan_tolerantly
 
 TEXTS = ["", "a", "[ibidem 123: x]", "é→😀", "\ud800", "é\udfff", 'a"\\\n\x00', "<&>\u2028", "x" * 600]
 VALUES = [*TEXTS, None, True, 1.5, 10**30, [], {"\ud800": "é"}, [{"type": "text", "text": "<é"}]]
@@ -206,13 +206,13 @@ def markers(data: bytes) -> None:
             assert str(marker) == line
             assert backref.parse_marker(str(marker), tag, before) == marker
             before = marker
-        evicted.evicted_line_count(line, tag)
+        eviction_markers.evicted_line_count(line, tag)
     laid = layout.parse_layout(text, tag)
     assert laid.has_markers or laid.separator.join(laid.units) == text
-    stub = evicted.parse_stub(text, tag)
+    stub = eviction_markers.parse_stub(text, tag)
     assert stub is None or (text.count(backref.marker_prefix(tag)) == len(stub.gaps) and stub.ref in text)
-    folded = shapes.encode_layout(text)
-    assert shapes.decode_layout(folded.text, folded.flags, len(text)) == text
+    folded = layout_codecs.encode_layout(text)
+    assert layout_codecs.decode_layout(folded.text, folded.flags, len(text)) == text
     source = layout.VisibleText.from_text("\n".join(f"{number}\tline" for number in range(1, 40)), tag)
     budget = restore.ExpansionBudget(len(text))
     room = budget.remaining
@@ -223,7 +223,7 @@ def markers(data: bytes) -> None:
         assert found is not None
         assert backref.digest_of(restored.original) == found.head.digest
     restore.is_remainder_of(text, folded.text, tag)
-    placed.breakpoint_removals(1, {"messages": [{"role": "user", "content": "Hi"}]}, [text])
+    breakpoint_records.breakpoint_removals(1, {"messages": [{"role": "user", "content": "Hi"}]}, [text])
 
 
 def is_text(body: bytes) -> bool:
@@ -303,11 +303,11 @@ def recorded_files(data: bytes) -> None:
     except recordings.LogError as error:
         check_error(error, "some.log: ")
     else:
-        for row, bodies in recorded.read_bodies(log):
-            assert recorded.is_log_row(row)
+        for row, bodies in proxy_recordings.read_bodies(log):
+            assert proxy_recordings.is_log_row(row)
             assert isinstance(bodies.client_body, bytes)
             assert isinstance(bodies.sent_body, bytes)
-        for session in recorded.read_sessions(log):
+        for session in proxy_recordings.read_sessions(log):
             if session.length:
                 check_session(session)
         read_usage_log("some.log", data)
@@ -320,7 +320,7 @@ def recorded_files(data: bytes) -> None:
     rows = [encode_line({"ibidem_recording": 1, **writer.encode_bodies(bodies)}) for bodies in written]
     assert [reader.read_bodies(decode_row(row)) for row in rows] == written
     log = Log("some.log", list(enumerate(map(decode_row, rows))))
-    assert [bodies for _, bodies in recorded.read_bodies(log)] == written
+    assert [bodies for _, bodies in proxy_recordings.read_bodies(log)] == written
     assert not log.skipped
 
 

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ._caching import check_cache_mode
-from ._seat import MirroredRequest, RequestRewriter, log_errors, missing_framework_error
-from ._shadow import WireMirror
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from agent_framework import ChatContext, ChatMiddleware, Content, Message
@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "agent_framework", "agent-framework-core agent-framework-openai") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..providers.rejections import REJECTION_STATUSES
 from ..providers.routes import client_session_name
-from ._seat import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
 
 try:
     import anthropic
@@ -25,7 +25,7 @@ if not hasattr(anthropic, "Middleware"):
     raise ModuleNotFoundError("ibidem.adapters.anthropic needs a later anthropic: pip install 'anthropic>=2.8'")
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from ._pools import aread_response, read_response
-from ._seat import PendingRequest, call_or_default, log_errors, missing_framework_error
+from ._connection_pools import aread_response, read_response
+from ._request_rewriter import PendingRequest, call_or_default, log_errors, missing_framework_error
 from .httpx import Answered, Transport, TransportExchange, is_rewritable
 
 try:
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "crewai", "'crewai>=1.15'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

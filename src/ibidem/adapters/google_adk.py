@@ -12,8 +12,8 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ._caching import check_cache_mode
-from ._seat import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._cache_option import check_cache_mode
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
 
 try:
     from google.adk.models import Gemini
@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "google_adk", "'google-adk>=2.13'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

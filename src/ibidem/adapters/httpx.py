@@ -25,12 +25,20 @@ from ..providers.headers import add_beta
 from ..providers.rejections import MAX_HELD_BYTES, REJECTION_STATUSES, Rejection
 from ..providers.routes import Route, client_session_name, is_signed, route_by_suffix
 from ..providers.usage_reader import UsageReader
-from ._pools import LIBRARIES, ConnectionPool, ConnectionPools, aread_response, library_of, read_response, watch_stream
-from ._seat import MAX_BODY, RequestRewriter, call_or_default, log_errors
-from ._versions import check_tested_version
+from ._connection_pools import (
+    LIBRARIES,
+    ConnectionPool,
+    ConnectionPools,
+    aread_response,
+    library_of,
+    read_response,
+    watch_stream,
+)
+from ._request_rewriter import MAX_BODY, RequestRewriter, call_or_default, log_errors
+from ._requirements import check_tested_version
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..store import Store
 
 __all__ = ["Answered", "Transport", "install"]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._caching import check_cache_mode
-from ._seat import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._shadow import WireMirror
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from inspect_ai.hooks import Hooks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalSampleSummary
     from inspect_ai.model import ChatMessage
 
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..store import Store
 
 _sample: ContextVar[Any] = ContextVar("ibidem_sample", default=None)

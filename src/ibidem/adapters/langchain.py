@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
-from ._caching import check_cache_mode
-from ._seat import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._shadow import WireMirror
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "langchain", "'langchain>=1.0'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

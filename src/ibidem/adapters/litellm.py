@@ -21,9 +21,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..live import RewriteResult
-from ._litellm import CACHE_PARAMS, add_breakpoints, has_cache_directives
-from ._seat import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._words import starts_with_user_text
+from ._litellm_cache import CACHE_PARAMS, add_breakpoints, has_cache_directives
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._user_text import starts_with_user_text
 
 try:
     import litellm
@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "litellm", "litellm") from None
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -12,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._caching import check_cache_mode
-from ._seat import MirroredRequest, RequestRewriter, check_tested_version, log_errors, missing_framework_error
-from ._shadow import MirrorCall, WireMirror
+from ._cache_option import check_cache_mode
+from ._request_rewriter import (
+    MirroredRequest,
+    RequestRewriter,
+    check_tested_version,
+    log_errors,
+    missing_framework_error,
+)
+from ._wire_mirror import MirrorCall, WireMirror
 
 try:
     from llama_index.core.agent.workflow import FunctionAgent
@@ -24,7 +30,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "llama_index", "'llama-index-core<0.15' llama-index-llms-openai") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ..billing.prices import Prices
-from ._caching import check_cache_mode
-from ._seat import RequestRewriter, check_tested_version, log_errors, missing_framework_error
+from ._cache_option import check_cache_mode
+from ._request_rewriter import RequestRewriter, check_tested_version, log_errors, missing_framework_error
 
 try:
     from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig

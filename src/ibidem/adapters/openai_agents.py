@@ -15,9 +15,9 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ._caching import check_cache_mode
-from ._seat import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._words import starts_with_user_text
+from ._cache_option import check_cache_mode
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._user_text import starts_with_user_text
 
 try:
     from agents import RunHooks
@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -9,8 +9,14 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from ._caching import check_cache_mode
-from ._seat import PendingRequest, RequestRewriter, check_tested_version, log_errors, missing_framework_error
+from ._cache_option import check_cache_mode
+from ._request_rewriter import (
+    PendingRequest,
+    RequestRewriter,
+    check_tested_version,
+    log_errors,
+    missing_framework_error,
+)
 
 try:
     from openhands.sdk import LLM

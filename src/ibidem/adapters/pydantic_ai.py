@@ -14,9 +14,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._caching import check_cache_mode
-from ._seat import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._shadow import WireMirror
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from pydantic_ai import messages as parts
@@ -29,7 +29,7 @@ if not hasattr(AbstractCapability, "get_wrapper_model"):
     raise ImportError("ibidem.adapters.pydantic_ai needs a later release: pip install -U 'pydantic-ai-slim>=2.62'")
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..providers.rejections import REJECTION_STATUSES
-from ._caching import check_cache_mode
-from ._marks import SYSTEM, FrameworkBreakpoint, breakpoint_positions
-from ._seat import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
-from ._shadow import WireMirror
+from ._breakpoints import SYSTEM, FrameworkBreakpoint, breakpoint_positions
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from strands.middleware import ModelStopReason
@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
     raise missing_framework_error(error, "strands", "'strands-agents>=1.62'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 

@@ -11,7 +11,7 @@ import msgspec
 
 from .. import formats
 from ..formats import Format
-from ..formats.marks import CacheBreakpoint
+from ..formats.cache_control import CacheBreakpoint
 from ..wire import ScannedRequest
 
 MAX_INSPECTED_MESSAGES = 40

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from .thinking import thinking_tokens
-from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, is_version
+from .model_versions import ANY, FIRST_CLAUDES, NEVER, Versions, is_version
+from .thinking_size import thinking_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..formats.anthropic import EMPTY_SIGNATURE_LENGTH
 from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from .cache_directives import CacheDirectives
-from .thinking import SEALED_CHARACTERS_PER_TOKEN
+from .thinking_size import SEALED_CHARACTERS_PER_TOKEN
 
 MAX_SAMPLES = 8
 """Up to this number of messages, each is sampled separately. More messages are sampled as one text."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..errors import IbidemError
 from ..model import type_name
-from .budget import CachePricing
-from .caching import PAID_CACHING, USUAL_CACHING, CacheRules, bare_name, cache_rules_for, conservative_rules
-from .thinking import keeps_thinking, signs_thinking
+from .cache_rules import PAID_CACHING, USUAL_CACHING, CacheRules, bare_name, cache_rules_for, conservative_rules
+from .revision_budget import CachePricing
+from .thinking_size import keeps_thinking, signs_thinking
 from .usage import Usage
 
 PER_MILLION = 1e6

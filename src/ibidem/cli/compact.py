@@ -8,11 +8,11 @@ from functools import partial
 import click
 
 from ..engine import pipeline
-from .errors import InputError, print_error
+from .command_errors import InputError, print_error
 from .options import PROFILE, echo_json, format_option, json_option
-from .reading import RequestInput, call_library, open_source, raise_input_error
-from .view.summary import CompactSummary
-from .writing import Write, open_output
+from .output_file import Write, open_output
+from .request_input import RequestInput, call_library, open_source, raise_input_error
+from .view.compact_summary import CompactSummary
 
 
 @click.command(short_help="Deduplicate a request and show the savings.")
@@ -69,6 +69,6 @@ def _print_summary(figures: CompactSummary, as_json: bool, err: bool) -> None:
     if as_json:
         echo_json(figures.as_dict(), err)
         return
-    from .view.table import draw_summary  # importing rich takes longer than rewriting most requests
+    from .view.summary_table import draw_summary  # importing rich takes longer than rewriting most requests
 
     draw_summary(figures, sys.stderr if err else sys.stdout)

@@ -18,7 +18,7 @@ import click
 
 from ..environment import environment_variables, home_folder
 from ..errors import IbidemError, one_line
-from .errors import InputError, describe_os_error
+from .command_errors import InputError, describe_os_error
 
 if TYPE_CHECKING:
     from ..recordings import Recording
@@ -70,8 +70,8 @@ class DetachTarget:
     """The session that a user named, with all of its logs."""
 
     def __init__(self, recording: Recording, layout: EditableLog, argument: str) -> None:
-        from ..recordings.ids import session_id
         from ..recordings.log_backup import ReplaceableLog
+        from ..recordings.session_ids import session_id
 
         self.agent, self.layout = recording.agent, layout
         self.path = Path(os.path.abspath(recording.path))
@@ -136,7 +136,7 @@ def detach_advice(state: Mapping[str, Any], since: float) -> str:
     A conversation needs it if Ibidem removed text from it, its model signs thinking, and an agent whose logs can be
     edited wrote a log in this folder since the proxy started.
     """
-    from ..billing.thinking import signs_thinking
+    from ..billing.thinking_size import signs_thinking
 
     if state["observe"] or not any(row["removed"] and signs_thinking(row["model"]) for row in state["conversations"]):
         return ""
@@ -151,7 +151,7 @@ def _sessions_here(since: float) -> Iterator[str]:
     """Yield the ids of sessions in this folder whose logs were written after `since`."""
     from ..recordings.detached import EDITABLE_LOGS
     from ..recordings.discovery import discover_by_agent
-    from ..recordings.ids import file_name_ids
+    from ..recordings.session_ids import file_name_ids
 
     with suppress(OSError, IbidemError):  # the folder was deleted, or the user has no home
         here = _folder_key(os.getcwd())
@@ -168,25 +168,25 @@ def _folder_key(folder: str) -> str:
 
 def _find_recording(session: str) -> Recording:
     """Find the session by id or path; the first session of a log with several. Raises InputError."""
-    from . import logs  # importing the log readers takes a while
+    from . import log_lookup  # importing the log readers takes a while
 
     if "://" in session:
         raise InputError(one_line(session), "only a log on this machine can be edited: pass its path or a session id")
-    if not os.path.lexists(session) and logs.may_be_id(session):
-        return logs.find_session_by_id(session).sessions[0]
+    if not os.path.lexists(session) and log_lookup.may_be_id(session):
+        return log_lookup.find_session_by_id(session).sessions[0]
     try:
         kind = os.stat(session).st_mode
     except OSError as error:
         raise InputError(_display_path(session), describe_os_error(error)) from None
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # reading from a pipe would wait for a writer
         raise InputError(_display_path(session), "not a regular file: pass the path of a log, or a session id")
-    return logs.read_sessions(session, logs.read_log_bytes(session)).sessions[0]
+    return log_lookup.read_sessions(session, log_lookup.read_log_bytes(session)).sessions[0]
 
 
 def _explain_uneditable(recording: Recording) -> int:
     """Explain what to do about a session whose log cannot be edited."""
     from ..recordings.detached import may_hold_signed_thinking
-    from ..recordings.ids import session_id
+    from ..recordings.session_ids import session_id
 
     name = one_line(f"session {session_id(recording)} ({recording.agent})")
     if may_hold_signed_thinking(recording):

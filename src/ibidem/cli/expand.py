@@ -7,10 +7,10 @@ from functools import partial
 import click
 
 from ..engine import expansion
-from .errors import InputError, print_error
+from .command_errors import InputError, print_error
 from .options import format_option
-from .reading import RequestInput, call_library, is_format_detectable, open_source, raise_input_error
-from .writing import Write, open_output
+from .output_file import Write, open_output
+from .request_input import RequestInput, call_library, is_format_detectable, open_source, raise_input_error
 
 
 @click.command(short_help="Restore the original request.")

@@ -14,7 +14,7 @@ from .options import echo_json, json_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..gains import UsageDatabase, UsageTotals
+    from ..usage_db import UsageDatabase, UsageTotals
     from .report.filters import TimeRange
 
 BY = ("day", "week", "month", "model", "project", "client")
@@ -45,7 +45,7 @@ def gain(
     Requests on a subscription are listed separately, with their value at list prices. Both commands record the usage of
     each request in your data folder, without any text; --no-ledger turns this off.
     """
-    from ..gains import UsageDatabase, database_path
+    from ..usage_db import UsageDatabase, database_path
 
     if forgets and (since or until):
         raise click.UsageError("--forget deletes all recorded usage: omit --since and --until")
@@ -58,7 +58,7 @@ def gain(
     period = parse_time_range(since, until, datetime.now(zone), use_default=False)
     with UsageDatabase(file) as database:
         if tried:
-            from .gain_trial import print_experiment
+            from .gain_experiment import print_experiment
 
             return print_experiment(database, period, zone, as_json)
         groups = _group_usage(database, by, period, zone)
@@ -76,7 +76,7 @@ def gain(
 
 def _delete_usage(file: Path, as_json: bool) -> int:
     from ..errors import one_line
-    from ..gains import delete_usage
+    from ..usage_db import delete_usage
 
     is_present, deleted_totals = file.exists(), delete_usage(file)
     if as_json:
@@ -91,7 +91,7 @@ def _delete_usage(file: Path, as_json: bool) -> int:
 
 
 def _no_usage_message(file: Path, period_text: str) -> str:
-    from ..gains import UsageDatabase
+    from ..usage_db import UsageDatabase
 
     with UsageDatabase(file) as database:
         if period_text and database.total_usage():

@@ -38,7 +38,7 @@ def hooks(port: int | None, token: str | None) -> int:
     from msgspec import structs
 
     from .. import environment
-    from .proxy.serving import listen_error, load_settings
+    from .proxy.serve import listen_error, load_settings
 
     settings = structs.replace(
         load_settings({"port": port, "token": token}, environment.environment_variables()).settings, host=HOST
@@ -63,7 +63,7 @@ class HookServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, settings: Settings) -> None:
-        from ..proxy.hooks import ToolHooks
+        from ..proxy.claude_hooks import ToolHooks
 
         self.settings = settings
         self._hooks = ToolHooks()
@@ -132,8 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "ibidem", ""
 
     def do_POST(self) -> None:
-        from ..proxy.hooks import HOOKS_PATH
-        from ..proxy.page.pages import deny_page
+        from ..proxy.claude_hooks import HOOKS_PATH
+        from ..proxy.page.admin_pages import deny_page
 
         headers = {name.lower(): text for name, text in self.headers.items()}
         refusal = deny_page(self.server.settings, self.path, headers)
@@ -149,14 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
 
         A form on another web site cannot send JSON, so the content type protects against such requests.
         """
-        from ..proxy.hooks import MAX_EVENT_BYTES
+        from ..proxy.claude_hooks import MAX_EVENT_BYTES
 
         length = self.headers.get("content-length", "")
         size = int(length) if length.isascii() and length.isdecimal() and len(length) < 12 else 0
         return size if size <= MAX_EVENT_BYTES and self.headers.get_content_type() == "application/json" else 0
 
     def _hook_response(self, size: int) -> dict[str, Any]:
-        from ..proxy.hooks import parse_event
+        from ..proxy.claude_hooks import parse_event
 
         with self.server.reserve_memory(size) as is_free:
             return self.server.hook_response(parse_event(self._read_body(size))) if is_free else {}

@@ -10,10 +10,10 @@ import click
 
 from ..environment import install_command
 from ..errors import IbidemError, one_line
-from .errors import InputError, print_error
+from .command_errors import InputError, print_error
 
 if TYPE_CHECKING:
-    from ..gateway.session import GatewaySettings, GatewayTotals
+    from ..gateway.mcp_session import GatewaySettings, GatewayTotals
 
 PORT = 8124
 
@@ -50,8 +50,8 @@ def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: 
         raise click.UsageError("Pass a command or a URL: ibidem mcp -- SERVER, or ibidem mcp --url URL")
     if port is not None and not url:
         raise click.UsageError("--port needs --url: a server on standard input and output has no port")
-    from ..gateway.rules import GatewayRules, load_rules
-    from ..gateway.session import GatewaySettings, GatewayTotals
+    from ..gateway.mcp_session import GatewaySettings, GatewayTotals
+    from ..gateway.tool_rules import GatewayRules, load_rules
 
     try:
         rules = load_rules(Path(rules_file)) if rules_file else GatewayRules()
@@ -68,9 +68,9 @@ def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: 
 
 
 def _run_stdio(command: tuple[str, ...], settings: GatewaySettings, totals: GatewayTotals) -> int:
-    from ..gateway.pump import StdioBridge
-    from ..gateway.session import McpSession
-    from .programs import describe_start_error, exit_code_of, exit_like_program, find_program
+    from ..gateway.mcp_session import McpSession
+    from ..gateway.stdio import StdioBridge
+    from .subprocesses import describe_start_error, exit_code_of, exit_like_program, find_program
 
     try:
         program = find_program(command[0])
@@ -83,14 +83,14 @@ def _run_stdio(command: tuple[str, ...], settings: GatewaySettings, totals: Gate
 
 
 def _run_http(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) -> int:
-    from ..gateway.address import parse_mcp_upstream
+    from ..gateway.mcp_upstream import parse_mcp_upstream
 
     try:
         upstream = parse_mcp_upstream(url)
     except IbidemError as error:
         raise InputError("--url", str(error)) from None
     try:
-        from ..gateway.web import serve_http
+        from ..gateway.http_transport import serve_http
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise

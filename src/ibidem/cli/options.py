@@ -11,7 +11,7 @@ from ..environment import has_password
 from ..errors import IbidemError
 from ..formats import ALL_FORMATS
 from ..strategies.profiles import PROFILES, is_profile_name, profile_strategies
-from .errors import InputError
+from .command_errors import InputError
 
 format_option = click.option(
     "--format", type=click.Choice(list(ALL_FORMATS)), help="Wire format, if it cannot be detected from the request."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ..errors import one_line
-from .errors import InputError
+from .command_errors import InputError
+from .output_file import open_output
 from .store import open_for_inspection, store_option
-from .writing import open_output
 
 
 @click.command(short_help="Print a text that was evicted from a conversation.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .status import print_statusline
+from .statusline_text import print_statusline
 
 
 @click.command(short_help="Print cost, savings and context for Claude Code's status line.")

@@ -12,7 +12,7 @@ import click
 
 from .. import environment
 from ..errors import IbidemError, one_line
-from .errors import InputError
+from .command_errors import InputError
 from .options import echo_json, json_option, reject_password
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def open_for_inspection(target: str, limits: Limits | None = None) -> Iterator[S
 
 def read_limits(days: float | None, size: int | None) -> Limits:
     """Return the limits from the options, with defaults from the environment. Raises InputError or BadParameter."""
-    from ..store.limits import USE_BYTES, USE_DAYS, Limits, is_valid_days
+    from ..store.retention import USE_BYTES, USE_DAYS, Limits, is_valid_days
 
     if days is not None and not is_valid_days(days):
         raise click.BadParameter(USE_DAYS, param_hint="--days")

@@ -9,9 +9,16 @@ import click
 
 from ..engine import pipeline
 from ..errors import one_line
-from .errors import InputError, print_error
+from .command_errors import InputError, print_error
 from .options import echo_json, format_option, json_option
-from .reading import InputRequest, RequestInput, call_library, is_format_detectable, open_source, raise_input_error
+from .request_input import (
+    InputRequest,
+    RequestInput,
+    call_library,
+    is_format_detectable,
+    open_source,
+    raise_input_error,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
-from ..markers import placed
+from ..markers import breakpoint_records
 from ..markers.backref import Source
-from ..markers.evicted import parse_stub, refs_in
+from ..markers.eviction_markers import parse_stub, refs_in
 from ..markers.layout import VisibleText
-from ..markers.numbering import SourceNumbers
 from ..markers.restore import ExpansionBudget, is_remainder_of, restore_text
-from ..markers.thinking import HistoryFingerprint, blocks_of, parse_records, removed_blocks
+from ..markers.source_numbers import SourceNumbers
+from ..markers.thinking_records import HistoryFingerprint, blocks_of, parse_records, removed_blocks
 from ..model import Conversation, Message, Path
 from ..plan import model_texts
 from ..store.recall import check_store
 from ..wire import JsonChange, open_document
-from . import marking
+from . import breakpoint_placement
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -129,9 +129,11 @@ def _breakpoint_removals(conv: Conversation, store: Store) -> list[JsonChange]:
     key, history = conv.dialect.history_key, [message.wire for message in conv.messages]
     if not conv.dialect.cache_control.asks(conv.head, conv.dialect.cache_control.found(conv.head, history)):
         return []
-    refs = store.refs(placed.session_of(marking.cache_key_for(conv.messages)))
+    refs = store.refs(breakpoint_records.session_of(breakpoint_placement.cache_key_for(conv.messages)))
     return (
-        placed.breakpoint_removals(len(history), {**conv.head, key: history}, store.get(refs).values()) if refs else []
+        breakpoint_records.breakpoint_removals(len(history), {**conv.head, key: history}, store.get(refs).values())
+        if refs
+        else []
     )
 
 

@@ -13,16 +13,16 @@ from sys import getsizeof
 from typing import Any
 
 from .. import formats, rules
-from ..billing.budget import PricedRevision, RequestContext
+from ..billing.revision_budget import PricedRevision, RequestContext
 from ..formats import Format
-from ..formats.marks import CacheBreakpoint
-from ..markers.thinking import blocks_of
+from ..formats.cache_control import CacheBreakpoint
+from ..markers.thinking_records import blocks_of
 from ..model import Conversation, Message, Text, Thinking, ToolCall, ToolResult, to_json
 from ..plan import Edit, Plan, apply_plan
 from ..strategies.strategy import ConversationStart, Strategy, StrategyRun
 from ..tokens import BYTES_PER_TOKEN
 from ..wire import JsonChange, ScannedRequest, open_document
-from ..wire.scan import LastRequest, ScanState, WrittenMessages, scan_continuation
+from ..wire.request_scan import LastRequest, ScanState, WrittenMessages, scan_continuation
 from . import pipeline
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
-from ..billing.budget import RequestContext
-from ..billing.lifetimes import TtlDecision
+from ..billing.cache_ttl import TtlDecision
+from ..billing.revision_budget import RequestContext
 from ..errors import IbidemError, one_line
 
 log = logging.getLogger("ibidem")

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import structs
 
 from .. import formats, rules
-from ..billing.lifetimes import CacheMode, CacheRequest, TtlDecision, validate_cache_mode
+from ..billing.cache_ttl import CacheMode, CacheRequest, TtlDecision, validate_cache_mode
 from ..errors import UsageError
-from ..formats.marks import FieldAddition
+from ..formats.cache_control import FieldAddition
 from ..model import INSERTED_INDEX, Conversation, Kind, Thinking, to_json, utf8_size
 from ..plan import Edit, EditTargets, Plan, apply_plan, apply_step
 from ..rules.demands import Violation
 from ..store.recall import check_store, default_store
 from ..strategies import profiles
-from ..strategies.ported.signed import respect_signed_thinking
+from ..strategies.ported.signed_thinking import respect_signed_thinking
 from ..strategies.strategy import ConversationStart, Planner, ProviderDemands, Strategy, plan_once
 from ..tokens import counter_for, has_no_more_tokens
 from ..wire import Document, no_larger, open_document
-from . import marking
+from . import breakpoint_placement
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def compact(
         if mode == "off" or result.reason:
             return result
         records = store or (default_store() if any(each.revises for each in selected_strategies) else None)
-        return with_breakpoints(result, marking.CacheSettings(mode), name, records)
+        return with_breakpoints(result, breakpoint_placement.CacheSettings(mode), name, records)
     except (Exception, SystemExit) as error:  # a user's strategy may raise anything
         reason = f"{type(error).__name__}: {error}"
         log.warning("request not rewritten: %s", reason, exc_info=True)
@@ -148,7 +148,7 @@ def compact(
 
 
 def with_breakpoints(
-    result: Compacted, settings: marking.CacheSettings, model: str | None, store: Store | None
+    result: Compacted, settings: breakpoint_placement.CacheSettings, model: str | None, store: Store | None
 ) -> Compacted:
     """Add cache breakpoints to a result. Without idle times, they have the usual TTL."""
     try:
@@ -156,12 +156,14 @@ def with_breakpoints(
         if conv is None or not conv.messages:
             return result
         breakpoints = conv.dialect.cache_control.found(conv.head, [message.wire for message in conv.messages])
-        head = marking.tokens_for_bytes(len(to_json(dict(conv.head))))
-        cache_request = CacheRequest(len(conv.messages), new=marking.message_tokens(conv.messages), head=head)
+        head = breakpoint_placement.tokens_for_bytes(len(to_json(dict(conv.head))))
+        cache_request = CacheRequest(
+            len(conv.messages), new=breakpoint_placement.message_tokens(conv.messages), head=head
+        )
         model = model or _request_model(conv)
-        decision = marking.decide_ttl(settings, conv, model, cache_request, None, breakpoints)
-        key = marking.cache_key_for(conv.messages)
-        request_with_breakpoints = marking.apply_breakpoints(
+        decision = breakpoint_placement.decide_ttl(settings, conv, model, cache_request, None, breakpoints)
+        key = breakpoint_placement.cache_key_for(conv.messages)
+        request_with_breakpoints = breakpoint_placement.apply_breakpoints(
             result.request, conv.dialect, settings.mode, decision, model, key, store
         )
     except Exception:

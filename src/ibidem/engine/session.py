@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
-from ..billing.budget import RequestContext
-from ..billing.lifetimes import CacheMode, CacheRequest, IdleTimes, TtlDecision, validate_cache_mode
+from ..billing.cache_ttl import CacheMode, CacheRequest, IdleTimes, TtlDecision, validate_cache_mode
+from ..billing.revision_budget import RequestContext
 from ..errors import UsageError
 from ..model import Conversation
 from ..plan import Plan
@@ -22,11 +22,11 @@ from ..store.recall import default_store
 from ..strategies import profiles
 from ..strategies.strategy import ConversationStart, Planner, is_incremental
 from ..wire import ScannedRequest, scan
-from ..wire.scan import scan_continuation, scan_tolerantly
-from . import marking, pipeline
+from ..wire.request_scan import scan_continuation, scan_tolerantly
+from . import breakpoint_placement, pipeline
+from .breakpoint_placement import CacheSettings, OutgoingRequest, RequestWithBreakpoints
 from .incremental import GrowingConversation, SentPrefix, WholeMessageEdit, comparable_content, content_digest
 from .journal import NOWHERE, Journal, JournalEntry, Position, previous_request_length
-from .marking import CacheSettings, OutgoingRequest, RequestWithBreakpoints
 from .pipeline import Compacted
 from .stats import Stats
 
@@ -334,7 +334,7 @@ class Session:
             new = Conversation(tuple(new_messages), dialect, scanned.params)
             if conversation is None:
                 self._journal.restart()
-                self._key = marking.cache_key_for(new.messages) if self._cache_settings else ""
+                self._key = breakpoint_placement.cache_key_for(new.messages) if self._cache_settings else ""
                 conversation = GrowingConversation(self._strategies[0], dialect, self._make_start(new, model))
             contents = [*map(comparable_content, new.messages)]
             self._journal.follow_messages(map(content_digest, contents))
@@ -404,16 +404,16 @@ class Session:
             outgoing = OutgoingRequest(
                 conversation.dialect, scanned.params, conversation.sent_messages(scanned), breakpoints, model, self._key
             )
-            additions = marking.plan_breakpoints(outgoing, self._cache_settings.mode, decision)
+            additions = breakpoint_placement.plan_breakpoints(outgoing, self._cache_settings.mode, decision)
             if not additions:
                 return None
-            new = conversation.write(scanned, marking.breakpoint_changes(additions))
+            new = conversation.write(scanned, breakpoint_placement.breakpoint_changes(additions))
         except Exception:
             log.warning("cache breakpoints could not be added to a request", exc_info=True)
             return None
         store = self._breakpoint_store
         if store is not None:
-            marking.record_breakpoints(outgoing, additions, store)
+            breakpoint_placement.record_breakpoints(outgoing, additions, store)
         return RequestWithBreakpoints(new, tuple(additions))
 
     @property
@@ -455,12 +455,12 @@ class Session:
                 idle=moment.idle,
                 context=moment.context,
                 cached=moment.cached,
-                new=marking.message_tokens(each for each in new.messages if each.index >= length),
+                new=breakpoint_placement.message_tokens(each for each in new.messages if each.index >= length),
                 removed=previous.removed,
                 spent=previous.spent,
-                head=marking.tokens_for_bytes(parameter_bytes),
+                head=breakpoint_placement.tokens_for_bytes(parameter_bytes),
             )
-            return marking.decide_ttl(
+            return breakpoint_placement.decide_ttl(
                 self._cache_settings,
                 new,
                 model,

@@ -20,8 +20,8 @@ from ..model import (
     ToolResult,
     string_or_empty,
 )
-from ..wire.head import RequestParams
-from .anthropic_marks import BlockCacheControl
+from ..wire.request_params import RequestParams
+from .anthropic_cache import BlockCacheControl
 from .evidence import Evidence, field_names
 from .wire_format import WireFormat
 

@@ -23,8 +23,8 @@ from ..model import (
     ToolResult,
     string_or_empty,
 )
+from .cache_control import CacheControl
 from .evidence import Evidence
-from .marks import CacheControl
 from .wire_format import WireFormat
 
 _OWN_KEYS: dict[str, tuple[str | None, str]] = {

@@ -26,8 +26,8 @@ from ..model import (
     ToolResult,
     string_or_empty,
 )
+from .cache_control import CacheControl
 from .evidence import Evidence, field_names
-from .marks import CacheControl
 from .wire_format import WireFormat
 
 _CALL = ("functionCall", "function_call")

@@ -17,8 +17,8 @@ from ..model import (
     ToolResult,
     string_or_empty,
 )
+from .cache_control import CacheKeys
 from .evidence import Evidence, field_names
-from .marks import CacheKeys
 from .wire_format import WireFormat
 
 EVIDENCE = Evidence(

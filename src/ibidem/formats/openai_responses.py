@@ -24,8 +24,8 @@ from ..model import (
     ToolResult,
     string_or_empty,
 )
+from .cache_control import CacheKeys
 from .evidence import Evidence, field_names
-from .marks import CacheKeys
 from .wire_format import WireFormat
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cache import DedupCache, Emission, OutputMemories, ResponsePipeline
-from .rules import GatewayRules
+from .tool_rules import GatewayRules
 
 
 @dataclass(frozen=True, slots=True)

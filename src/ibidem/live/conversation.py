@@ -18,16 +18,16 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from .. import formats
-from ..billing.budget import PricedRevision
+from ..billing.revision_budget import PricedRevision
 from ..engine.incremental import SentPrefix
 from ..engine.journal import Position
-from ..engine.notebook import JournalStore
+from ..engine.journal_store import JournalStore
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..plan import Edit, Plan
 from ..tokens import estimate
 from ..wire import ScannedRequest, scan
-from ..wire.scan import scan_tolerantly
+from ..wire.request_scan import scan_tolerantly
 
 
 def removed_tokens(

@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from .. import formats
-from ..billing.thinking import signs_thinking
+from ..billing.thinking_size import signs_thinking
 from ..engine.incremental import SentPrefix
 from ..engine.journal import previous_request_length
 from ..errors import IbidemError
 from ..model import Conversation, Thinking
 from ..wire import JsonChange, ScannedRequest, open_document, scan
 from ..wire.content_encoding import decode_body, encode_body
-from ..wire.scan import scan_tolerantly
+from ..wire.request_scan import scan_tolerantly
 from .conversation import LiveConversation, SentRequest, UnreportedSend, continues_prefix, removed_tokens
 from .recognition import MAX_CANDIDATES, Conversations, detect_format
 from .types import LiveRequest, RewriteResult

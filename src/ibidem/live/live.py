@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from .. import formats
 from ..billing.cache_directives import CacheDirectives, read_directives
 from ..billing.input_estimate import NO_INPUT, NO_TEXT, InputEstimate, LazyInputEstimate, SampledText
+from ..engine.breakpoint_placement import CacheSettings
 from ..engine.incremental import SentPrefix
-from ..engine.marking import CacheSettings
 from ..engine.pipeline import Compacted
 from ..errors import IbidemError, one_line
 from ..plan import Edit

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
-from ..engine.marking import CacheSettings
+from ..engine.breakpoint_placement import CacheSettings
 from ..store import MemoryStore, StoreError
 from ..store.guarded import GuardedStore
 from ..store.store import JOURNAL_START, Store

@@ -19,19 +19,19 @@ from itertools import islice
 from typing import NamedTuple
 
 from .. import formats
+from ..engine.breakpoint_placement import CacheSettings
 from ..engine.incremental import SentPrefix
-from ..engine.marking import CacheSettings
-from ..engine.notebook import JournalStore
+from ..engine.journal_store import JournalStore
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..errors import IbidemError
 from ..model import Message, Text
 from ..store import Store
 from ..store.guarded import GuardedStore
-from ..store.naming import ConversationOpening, conversation_key, opening_text
+from ..store.references import ConversationOpening, conversation_key, opening_text
 from ..wire import ScannedRequest, scan
-from ..wire.scan import LastRequest, scan_tolerantly
-from ..wire.text import parse
+from ..wire.json_text import parse
+from ..wire.request_scan import LastRequest, scan_tolerantly
 from .conversation import NOTHING_SENT, ConversationKey, LiveConversation, SentRequest, UnreportedSend, continues_prefix
 from .policy import Experiment, NullStore, Pause, PauseLog, PauseState, ReplayStore, RewritePolicies, RewritePolicy
 from .types import SingleMessage, UnreadableRequest

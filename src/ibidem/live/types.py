@@ -11,11 +11,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from ..billing.cache_ttl import TtlDecision
 from ..billing.input_estimate import NO_INPUT, LazyInputEstimate
-from ..billing.lifetimes import TtlDecision
 from ..engine.journal import Position
 from ..errors import IbidemError
-from ..formats.marks import FieldAddition
+from ..formats.cache_control import FieldAddition
 from ..plan import Edit
 from .conversation import ConversationKey, LiveConversation, SentRequest, UnreportedSend
 from .policy import PauseMode

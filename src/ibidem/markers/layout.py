@@ -16,11 +16,11 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from . import backref, evicted
+from . import backref, eviction_markers
 from .backref import Marker
-from .counting import find_sequential_lines
 from .line_numbers import NumberedLines, detect_style, split_numbered_lines
 from .patches import lines_in_view
+from .sequential_lines import find_sequential_lines
 
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
 """Separators of the units in a text of one line, by their letter in the marker's flags."""
@@ -113,7 +113,7 @@ def _split_units(lines: list[str], flags: str = "", has_holes: bool = False, has
 
 def _with_gaps(text: str, tag: str) -> Layout:
     """Return the layout of a stub, one unit for each marker; OPAQUE_LAYOUT for other texts."""
-    stub = evicted.parse_stub(text, tag)
+    stub = eviction_markers.parse_stub(text, tag)
     if stub is None:
         return OPAQUE_LAYOUT
     lines = text.split("\n")

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import backref, evicted, shapes
+from . import backref, eviction_markers, layout_codecs
 from .backref import ABOVE, Marker, Source
-from .counting import number_lines
 from .layout import (
     ITEM_SEPARATORS,
     SPARSE_FLAG,
@@ -21,6 +20,7 @@ from .layout import (
     parse_marked,
     restore_line_numbers,
 )
+from .sequential_lines import number_lines
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may expand to: a base, and a multiple of the sent characters. The third
@@ -99,7 +99,7 @@ def restore_text(
         if known_text is not None and known_text.flags == head.flags and known_text.encoded == encoded:
             original = known_text.original
         else:
-            original = shapes.decode_layout(encoded, head.flags, budget.remaining)
+            original = layout_codecs.decode_layout(encoded, head.flags, budget.remaining)
         budget.spend(len(original))
     except (ValueError, LookupError, RecursionError):
         return None
@@ -188,9 +188,9 @@ def _is_above(itself: VisibleText, marker: Marker, place: int) -> bool:
 
 def is_remainder_of(text: str, original: str, tag: str) -> bool:
     """Return True if a text is the stub of an original."""
-    if evicted.is_stub_of(text, original, tag):
+    if eviction_markers.is_stub_of(text, original, tag):
         return True
-    stub = evicted.parse_stub(text, tag)
+    stub = eviction_markers.parse_stub(text, tag)
     if stub is None:
         return False
     lines = text.split("\n")
@@ -201,6 +201,6 @@ def is_remainder_of(text: str, original: str, tag: str) -> bool:
             return True
     marker_units = {unit for unit, _ in stub.gaps}
     encoded_lines = iter(
-        shapes.encode_layout(original).text.split("\n")
+        layout_codecs.encode_layout(original).text.split("\n")
     )  # remaining lines are in the layout that was sent
     return all(line in encoded_lines for unit, line in enumerate(lines) if unit not in marker_units)

@@ -24,14 +24,14 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from .. import formats
-from ..calls import file_argument
-from ..calls.file_access import FileAccess, file_accesses
 from ..engine.journal import previous_request_length
 from ..live.types import LiveRequest
 from ..model import Message, Text, ToolCall, ToolResult
 from ..store.store import Store
+from ..tool_arguments import file_argument
+from ..tool_arguments.file_access import FileAccess, file_accesses
 from ..wire import ScannedRequest
-from .books.rows import TrialData
+from .accounting.exchange_rows import TrialData
 
 VariantName = Literal["rewrite", "measure"]
 

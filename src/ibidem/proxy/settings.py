@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ..billing.lifetimes import CACHE_MODES, CacheMode
+from ..billing.cache_ttl import CACHE_MODES, CacheMode
 from ..environment import read_bounded
 from ..errors import IbidemError, one_line
 from ..providers.addresses import PROVIDERS as PROVIDERS
@@ -26,10 +26,10 @@ from ..providers.addresses import environment_regions as _regions
 from ..providers.addresses import is_loopback as is_loopback
 from ..providers.addresses import normalize_base_url as normalize_base_url
 from ..providers.addresses import parse_upstreams as _upstreams
-from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, is_valid_days
+from ..store.retention import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, is_valid_days
 from ..strategies.profiles import PROFILES, is_profile_name
-from .address import OTEL_MODES
-from .fields import REMOVED, SettingField, check_field, parse_field, setting_fields, setting_limits
+from .listen_address import OTEL_MODES
+from .settings_schema import REMOVED, SettingField, check_field, parse_field, setting_fields, setting_limits
 
 SETTINGS_FILE = "ibidem.toml"
 SETTINGS_TABLE = "proxy"

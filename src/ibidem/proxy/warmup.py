@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 
-from ..billing.collapse import CacheVerdict
+from ..billing.cache_loss import CacheVerdict
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..live.live import Rewriter
@@ -18,7 +18,7 @@ from ..live.recognition import Conversations
 from ..live.types import LiveRequest
 from ..store import MemoryStore
 from ..tokens import estimate
-from .books.records import LiveStats
+from .accounting.live_stats import LiveStats
 from .settings import Settings
 
 log = logging.getLogger("ibidem")

@@ -26,22 +26,22 @@ from ..billing.usage import Usage
 from ..model import string_or_empty
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
+from .compressed_history import compress_segments
 from .copilot_cli import READER as COPILOT_CLI
-from .counts import MAX_TOKENS
 from .gemini_cli import READER as GEMINI_CLI
-from .json_log import NO_CONVERSATIONS, is_usage_row
-from .log import Log, LogError, read_log
+from .log_file import Log, LogError, read_log
+from .log_streams import LogBytes, LogFileStream, StreamedRows
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
-from .packed import compress_segments
 from .pi import READER as PI
+from .proxy_json_log import NO_CONVERSATIONS, is_usage_row
+from .proxy_recordings import READER as RECORDED
 from .reader import Reader
-from .recorded import READER as RECORDED
 from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, SkippedLine
-from .requests import READER as REQUESTS
-from .streams import LogBytes, LogFileStream, StreamedRows
+from .request_bodies import READER as REQUESTS
 from .titles import prompt_title, title_line
+from .usage_fields import MAX_TOKENS
 
 READERS: tuple[Reader, ...] = (
     RECORDED,

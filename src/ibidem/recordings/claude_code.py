@@ -24,13 +24,13 @@ from typing import Any
 
 from ..billing.usage import Usage
 from ..model import string_or_empty
-from .beginnings import common_prefix_length
 from .claude_attachments import reminder_texts
 from .claude_requests import LoggedRequests
-from .log import Log, parse_timestamp
+from .log_file import Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
+from .shared_prefixes import common_prefix_length
 
 CLEARED_RESULT = "[Old tool result content cleared]"
 """Text that replaces a result after a micro-compaction."""

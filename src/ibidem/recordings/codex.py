@@ -23,7 +23,7 @@ from itertools import islice
 
 from ..billing.usage import Usage
 from ..model import string_or_empty
-from .log import Log, parse_timestamp
+from .log_file import Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording, is_model_entry

@@ -16,13 +16,13 @@ from collections.abc import Iterable
 
 from ..billing.usage import Usage
 from ..model import string_or_empty
-from .builders import Segments
-from .chat import ChatBuilder
-from .counts import token_count
-from .log import Log, parse_timestamp
+from .chat_builder import ChatBuilder
+from .history_builders import Segments
+from .log_file import Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedSegment, Recording
+from .usage_fields import token_count
 
 
 def is_log_row(row: Json) -> bool:

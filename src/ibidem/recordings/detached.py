@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from ..billing.thinking import signs_thinking
+from ..billing.thinking_size import signs_thinking
 from ..errors import IbidemError
 from ..model import Path, string_or_empty
 from ..wire import JsonChange, apply_changes, splice
-from .builders import ANTHROPIC
-from .log import UNUSABLE, decode_row
+from .history_builders import ANTHROPIC
+from .log_file import UNUSABLE, decode_row
 from .recording import Json, Recording
 
 THINKING = ("thinking", "redacted_thinking")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .log import LogError
+from .log_file import LogError
 from .opencode_store import is_store, read_exports
 
 DATABASES = ("opencode.db", "opencode-*.db")

@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..billing.usage import Usage
-from .beginnings import common_prefix_length
-from .builders import Segments
-from .counts import token_count
-from .log import UNUSABLE, Log, parse_timestamp
+from .history_builders import Segments
+from .log_file import UNUSABLE, Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
+from .shared_prefixes import common_prefix_length
+from .usage_fields import token_count
 
 OPENING = "<session_context>"
 BATCH_SECONDS = 0.01

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .counts import first_name, litellm_usage
-from .log import Log, parse_timestamp
+from .log_file import Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Json, RecordedRequest, RecordedSegment, Recording
+from .usage_fields import first_name, litellm_usage
 
 AGENT = "mini-swe-agent"
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from ..billing.usage import Usage
 from ..model import string_or_empty
-from .builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, Builder, image_block, text_block
-from .log import UNUSABLE, Log, parse_timestamp
+from .history_builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, Builder, image_block, text_block
+from .log_file import UNUSABLE, Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Json, RecordedRequest, Recording

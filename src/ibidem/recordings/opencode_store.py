@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .log import LogError
+from .log_file import LogError
 from .recording import Json
 
 SQLITE_MAGIC = b"SQLite format 3\x00"

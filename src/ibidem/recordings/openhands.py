@@ -22,11 +22,11 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from ..billing.usage import Usage
-from .chat import ChatBuilder, content_text
-from .counts import first_name, litellm_usage
-from .log import Log, parse_timestamp
+from .chat_builder import ChatBuilder, content_text
+from .log_file import Log, parse_timestamp
 from .reader import Reader
 from .recording import Json, RecordedSegment, Recording
+from .usage_fields import first_name, litellm_usage
 
 AGENT = "openhands"
 

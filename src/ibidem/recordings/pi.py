@@ -24,12 +24,21 @@ from typing import Any, NamedTuple
 
 from ..billing.usage import Usage
 from ..model import string_or_empty
-from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THINKING_FIELDS, RESPONSES, HistoryState, image_block, text_block
-from .counts import token_count
-from .log import UNUSABLE, Log, parse_timestamp
+from .history_builders import (
+    ANTHROPIC,
+    BUILDERS,
+    CHAT,
+    CHAT_THINKING_FIELDS,
+    RESPONSES,
+    HistoryState,
+    image_block,
+    text_block,
+)
+from .log_file import UNUSABLE, Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
+from .usage_fields import token_count
 
 COMPACTED = "The conversation history before this point was compacted into the following summary:"
 CAME_BACK = "The following is a summary of a branch that this conversation came back from:"

@@ -27,13 +27,13 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from ..calls import decode_arguments
-from ..calls.file_access import file_accesses
 from ..model import Message, Path, Text, ToolCall, ToolResult
 from ..plan import Edit
 from ..strategies.arrival.backrefs import BackReferences
-from ..strategies.revision.names import loose_names
-from ..strategies.revision.rewrites import CONTENT_KEYS, REPLACED_KEYS
+from ..strategies.revision.file_names import loose_names
+from ..strategies.revision.stale_arguments import CONTENT_KEYS, REPLACED_KEYS
+from ..tool_arguments import decode_arguments
+from ..tool_arguments.file_access import file_accesses
 
 Purpose = Literal["edit", "command", "answer"]
 

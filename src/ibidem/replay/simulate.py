@@ -14,23 +14,23 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from .. import formats, rules
-from ..billing.budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..billing.calibration import Count, TokenWeights
+from ..billing.revision_budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..engine import expansion, pipeline
 from ..model import Conversation, Message
 from ..plan import Edit, Plan
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.strategy import ConversationStart, Strategy, StrategyRun, StrategyState, is_incremental
 from ..wire import open_document
-from .billing import ReportedUsage, shared_between
-from .groundwork import ArrivalLog, SharedArrival
+from .cache_scenarios import PairedBalance, PairedContext, other_scenario
+from .edit_lifespans import EditSpan, EditSpans, OpenEdit, edit_identity
+from .eviction_windows import EvictionWindow, StateWatcher, TextStages
 from .need import EvictedText, Need, find_needs, is_eviction
-from .phases import EvictionWindow, StateWatcher, TextStages
-from .removed import EditSizes
-from .spans import EditSpan, EditSpans, OpenEdit, edit_identity
+from .removed_tokens import EditSizes
+from .replay_bill import ReportedUsage, shared_between
+from .sent_views import SentView
+from .shared_arrival import ArrivalLog, SharedArrival
 from .verify import EXPANSION_DIFFERS, sampled_requests, verify_expansion
-from .views import SentView
-from .worlds import PairedBalance, PairedContext, other_scenario
 
 
 class _NullState(StrategyState):

@@ -12,8 +12,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ..billing.calibration import WeighedMessage, usual_scale
-from ..billing.growth import Calibration, InputGrowth, MeasuredResponse, fit_calibration
-from ..billing.thinking import keeps_thinking
+from ..billing.thinking_size import keeps_thinking
+from ..billing.token_fit import Calibration, InputGrowth, MeasuredResponse, fit_calibration
 from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
 from .histories import Histories

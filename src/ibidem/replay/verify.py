@@ -14,7 +14,7 @@ from ..markers.backref import Source
 from ..markers.layout import VisibleText
 from ..markers.restore import ExpansionBudget, restore_text
 from ..recordings import Recording
-from ..strategies.arrival.sent import SentText
+from ..strategies.arrival.sent_text import SentText
 
 SAMPLE_INTERVAL = 16
 """One of this number of requests is in the sample."""

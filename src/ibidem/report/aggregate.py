@@ -16,7 +16,7 @@ from math import inf, isfinite
 from statistics import median
 from typing import Literal
 
-from ..billing.lifetimes import IdleTimes
+from ..billing.cache_ttl import IdleTimes
 from ..billing.usage import Usage
 from ..render.number_format import ROUNDING, plural, saved_share
 from .log_summary import PaidRequest, SessionFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..billing.misses import CacheShares
+from ..billing.cache_misses import CacheShares
 from ..render.number_format import dollars, plural
 from .aggregate import Report, ReportRow, ScenarioTotals
 from .session_result import NOTHING_DONE, MissCount, SessionResult

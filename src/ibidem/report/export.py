@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import IO, Any, NamedTuple
 
 from .. import __version__
-from ..billing.misses import MISS_CAUSES, CacheShares
+from ..billing.cache_misses import MISS_CAUSES, CacheShares
 from ..errors import one_line
 from ..render.number_format import saved_share
 from .aggregate import Report, ReportRow, ScenarioTotals, local_time

@@ -16,8 +16,8 @@ from ..environment import install_command
 from ..errors import IbidemError
 from ..recordings import LogBytes, LogFileStream
 from ..recordings.discovery import LOG_ENDINGS, load_log
+from ..recordings.log_streams import CHUNK_BYTES, STREAMED_BYTES
 from ..recordings.opencode_store import is_store
-from ..recordings.streams import CHUNK_BYTES, STREAMED_BYTES
 
 EDITIONS = ("ETag", "etag", "content_md5", "md5Hash")
 """Names of an object's digest in fsspec's file systems."""

@@ -15,8 +15,8 @@ from .. import recordings
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..recordings import LogBytes, RecordedRequest, Recording
-from ..recordings.json_log import LoggedExchange, read_usage_log
-from ..replay.caching import count_idle_times
+from ..recordings.proxy_json_log import LoggedExchange, read_usage_log
+from ..replay.caching_replay import count_idle_times
 from .session_result import UnreadFile
 
 PROXY_LOG = "ibidem-proxy"

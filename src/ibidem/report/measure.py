@@ -18,18 +18,18 @@ from typing import NamedTuple
 import msgspec
 
 from .. import formats, recordings, rules
-from ..billing.budget import CachePricing
 from ..billing.calibration import Count, TokenWeights
 from ..billing.prices import Price, Prices, cache_pricing_for
+from ..billing.revision_budget import CachePricing
 from ..model import Conversation, Message, Text
 from ..recordings import LogBytes, Recording
-from ..replay.billing import AfterBreak, Bill, Replay, ReportedUsage
-from ..replay.caching import CachePolicyRun, CachingName, bill_with_caching, count_idle_times, recorded_caching
-from ..replay.groundwork import CallTarget, SharedArrival
-from ..replay.hindsight import find_optimum as best_moments
+from ..replay.caching_replay import CachePolicyRun, CachingName, bill_with_caching, count_idle_times, recorded_caching
 from ..replay.histories import CountsByHash, Histories
+from ..replay.offline_optimum import find_optimum as best_moments
+from ..replay.replay_bill import AfterBreak, Bill, Replay, ReportedUsage
+from ..replay.sent_views import SentView
+from ..replay.shared_arrival import CallTarget, SharedArrival
 from ..replay.simulate import Simulation
-from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from ..tokens import DEFAULT_ENCODING, CachedCounter, EstimateLog, collect_estimates, counter_for, encoding_for

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
-from ..billing.misses import CachedRequest, PrefixOverlap, breakpoint_savings, explain_miss, lacks_breakpoints
+from ..billing.cache_misses import CachedRequest, PrefixOverlap, breakpoint_savings, explain_miss, lacks_breakpoints
 from ..billing.prices import Price, Prices, Rates
 from ..billing.usage import Usage
 from ..model import Message
-from ..replay.billing import Replay, ReplayStep
+from ..replay.replay_bill import Replay, ReplayStep
 from .session_result import CacheUse, MissCount
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ..billing.misses import CacheShares, cache_shares
+from ..billing.cache_misses import CacheShares, cache_shares
 from ..billing.usage import Usage
 from ..render.number_format import saved_share
 

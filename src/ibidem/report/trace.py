@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..billing.budget import PricedRevision
+from ..billing.revision_budget import PricedRevision
 from ..formats import format_named as format_named
 from ..model import Conversation
 from ..plan import Edit
 from ..recordings import RecordedSegment, Recording
-from ..replay.billing import ReplayStep
-from ..replay.removed import edit_kind
+from ..replay.edit_lifespans import EditSpan
+from ..replay.removed_tokens import edit_kind
+from ..replay.replay_bill import ReplayStep
 from ..replay.simulate import Simulation
-from ..replay.spans import EditSpan
 from ..strategies import profiles
 from .measure import ReportSettings, SessionBasis, prepare_session, savings_by_token
 

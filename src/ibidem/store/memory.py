@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..errors import one_line
-from .limits import (
+from .retention import (
     MOST_NOTES,
     MOST_ORIGINALS,
     MOST_PLACES,
@@ -24,7 +24,6 @@ from .limits import (
     SizeWarning,
     batch_bytes,
 )
-from .packing import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 from .store import (
     JOURNAL_START,
     MEMORY_TARGET,
@@ -37,6 +36,7 @@ from .store import (
     known_references,
     new_journal_id,
 )
+from .value_codec import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import IbidemError
-from .naming import REFERENCE_DIGITS
+from .references import REFERENCE_DIGITS
 
 DESCRIPTION = (
     "Get back a text that was left out of this conversation. Where it stood there is a line like "

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ..environment import install_command
 from ..errors import one_line
-from .limits import (
+from .retention import (
     MOST_NOTES,
     MOST_ORIGINALS,
     MOST_PLACES,
@@ -27,7 +27,6 @@ from .limits import (
     SizeWarning,
     batch_bytes,
 )
-from .packing import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 from .store import (
     JOURNAL_START,
     JournalPage,
@@ -41,6 +40,7 @@ from .store import (
     known_references,
     new_journal_id,
 )
+from .value_codec import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 
 if TYPE_CHECKING:
     import redis

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import one_line
 from .database import Database
-from .limits import (
+from .retention import (
     MOST_NOTES,
     MOST_ORIGINALS,
     MOST_PLACES,
@@ -22,7 +22,6 @@ from .limits import (
     SizeWarning,
     batch_bytes,
 )
-from .packing import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 from .store import (
     JOURNAL_START,
     JournalPage,
@@ -36,6 +35,7 @@ from .store import (
     known_references,
     new_journal_id,
 )
+from .value_codec import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 
 EVER = float("inf")
 READ_SECONDS = 2.0

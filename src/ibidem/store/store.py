@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 from ..errors import IbidemError
-from .limits import Limits
-from .naming import REFERENCE_DIGITS, reference
+from .references import REFERENCE_DIGITS, reference
+from .retention import Limits
 
 __all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
 

@@ -12,7 +12,7 @@ from .arrival import BackReferences
 from .ported import Dedup, DedupToolCalls, Devboy, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
 from .revision import Evict
-from .revision.gate import NEVER
+from .revision.file_protection import NEVER
 from .strategy import Strategy, adapt_strategy, is_strategy
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from ..markers import codetether
 from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
 from ..rules.pairing import OrphanResult, Pairing, is_answer_to, pair_calls
-from .ported.exact import Ported
-from .ported.pairing import repair_by_id
+from .ported.id_pairing import repair_by_id
+from .ported.ported_strategy import Ported
 from .strategy import ProviderDemands
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args, runtime_checkable
 
-from ..billing.budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..billing.prices import Prices, cache_pricing_for
+from ..billing.revision_budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..errors import UsageError
 from ..model import Conversation, Kind, Message
 from ..plan import Edit, Plan

@@ -21,7 +21,7 @@ from typing import Any
 from .answers import Answer, ContextManagement
 from .dialects import route_for
 from .dialects.openai_responses import compaction_item
-from .seen import Seen
+from .requests_seen import Seen
 
 PLACEHOLDER = "[the provider cleared this tool result]"
 """Text that the model sees instead of a tool result that was cleared."""

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
-from ..billing.lifetimes import CacheMode
+from ..billing.cache_ttl import CacheMode
 from ..engine import pipeline
 from ..engine.expansion import expand
 from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult

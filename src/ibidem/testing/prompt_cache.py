@@ -16,8 +16,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..billing.caching import CacheRules
-from ..billing.thinking import SEALED_CHARACTERS_PER_TOKEN
+from ..billing.cache_rules import CacheRules
+from ..billing.thinking_size import SEALED_CHARACTERS_PER_TOKEN
 from ..billing.usage import Usage
 from ..formats.anthropic import EMPTY_SIGNATURE_LENGTH
 from ..tokens import counter_for

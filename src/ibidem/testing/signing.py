@@ -19,7 +19,7 @@ from typing import Any
 
 from .answers import Answer, Fails, ThinkingPart
 from .clearing import THINKING, since_compaction
-from .seen import Seen
+from .requests_seen import Seen
 
 REFUSAL = "thinking blocks were made for another beginning of this conversation"
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
-from ..billing.caching import cache_rules_for
+from ..billing.cache_rules import cache_rules_for
 from ..billing.prices import Prices
 from . import wire
 from .answers import DEFAULT_ANSWER, Answer, ContextManagement, Fails, Header, TextPart
 from .dialects import Reply, UpstreamDialect, UpstreamRoute, route_for
 from .prompt_cache import PromptCache
-from .seen import PATIENCE_SECONDS, Seen, SeenLog
+from .requests_seen import PATIENCE_SECONDS, Seen, SeenLog
 
 Script = Iterable[Answer] | Callable[[Seen], Answer]
 

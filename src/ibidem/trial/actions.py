@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from ..calls import FREE_TEXT, MAIN_KEYS, decode_arguments
-from ..calls.file_access import file_accesses
 from ..model import ToolCall
-from .files import VisibleFiles, is_same_file, named_files, parse_text_edits
+from ..tool_arguments import FREE_TEXT, MAIN_KEYS, decode_arguments
+from ..tool_arguments.file_access import file_accesses
+from .file_views import VisibleFiles, is_same_file, named_files, parse_text_edits
 from .outcomes import Sample
 
 SAYS = "says"

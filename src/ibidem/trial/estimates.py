@@ -19,7 +19,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from .outcomes import Stratum
-from .quantiles import t_above, t_quantile, unseen_share
+from .student_t import t_above, t_quantile, unseen_share
 
 COVERAGE = 0.95
 """Coverage of intervals: the share of trials in which they contain the true value."""

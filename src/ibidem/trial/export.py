@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .estimates import Estimate
-from .stats import Comparison, TrialStatistics
+from .trial_statistics import Comparison, TrialStatistics
 from .verdict import OUTCOMES, TrialConditions, comparison_for, decide_verdict, verdict_lines
 
 JSON_VERSION = 1

@@ -12,8 +12,8 @@ from .. import __version__
 from ..render.templates import fill_template, page_assets, read_asset
 from .estimates import Estimate
 from .outcomes import Stratum
-from .probed import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
-from .stats import TrialStatistics
+from .probe_results import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
+from .trial_statistics import TrialStatistics
 from .verdict import (
     LIMITS,
     SIMULATED,

@@ -26,11 +26,7 @@ from ..report.log_summary import read_facts
 from ..report.measure import ReportSettings, measure_log
 from ..strategies.profiles import profile_strategies as strategies_of
 from .actions import RecordedAction, short_digest
-from .bodies import EntrySizes, RequestBuilder, SessionParameters, ThinkingLevel, collect_parameters, refers_to_files
-from .files import VisibleFiles
-from .ledger import TrialSetup
-from .order import Forecast, Forecaster, SessionPlan, count_point_sizes, estimate_token_factor, median_output
-from .points import (
+from .decision_points import (
     DecisionPoint,
     SessionSurvey,
     choose_points,
@@ -39,9 +35,20 @@ from .points import (
     session_digest,
     survey_session,
 )
+from .file_views import VisibleFiles
 from .probes import Probe, find_probes
 from .providers import TRIAL_PROVIDERS
-from .replayed import VariantHistories, rewrite_histories
+from .request_builder import (
+    EntrySizes,
+    RequestBuilder,
+    SessionParameters,
+    ThinkingLevel,
+    collect_parameters,
+    refers_to_files,
+)
+from .rewritten_histories import VariantHistories, rewrite_histories
+from .run_log import TrialSetup
+from .schedule import Forecast, Forecaster, SessionPlan, count_point_sizes, estimate_token_factor, median_output
 
 MAX_POINTS = 400
 """Maximum number of points for any budget."""

@@ -19,18 +19,18 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from .. import formats
-from ..calls.file_access import file_accesses
 from ..errors import one_line
 from ..markers import layout
 from ..markers.backref import ABOVE, Marker, Source, ordinal_label, parse_marker
-from ..markers.numbering import NumberedText, SourceNumbers
+from ..markers.source_numbers import NumberedText, SourceNumbers
 from ..model import Message, Path
 from ..recordings.recording import Json
+from ..tool_arguments.file_access import file_accesses
 from ..wire import JsonChange
-from ..wire.tree import apply_changes
-from .files import is_same_file
+from ..wire.json_tree import apply_changes
+from .file_views import is_same_file
 from .outcomes import ProbeAnswer, ProbeKind
-from .replayed import VariantHistories
+from .rewritten_histories import VariantHistories
 
 HALF = 2
 """Maximum number of probes per point about text behind a reference. There are as many control probes."""

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ..errors import one_line
 from ..render.terminal_layout import TableRow, print_table, print_text
-from .probed import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
-from .stats import TrialStatistics
+from .probe_results import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
+from .trial_statistics import TrialStatistics
 from .verdict import (
     LIMITS,
     SIMULATED,

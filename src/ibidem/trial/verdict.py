@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..render.number_format import NO_NUMBER, dollars, format_fixed, plural, sign
 from .estimates import Estimate
 from .outcomes import DroppedSamples, Stratum
-from .stats import Comparison, TrialStatistics
+from .trial_statistics import Comparison, TrialStatistics
 
 STRATUM_WORDS = {
     Stratum.FOLLOWS: "a reference must be followed",

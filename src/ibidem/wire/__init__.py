@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import IbidemError
-from .scan import ScannedRequest, scan
+from .json_style import no_larger, surely_no_larger
+from .json_text import parse
+from .json_tree import JsonChange, Op, apply_changes
+from .request_scan import ScannedRequest, scan
 from .sdk_objects import dump_request
-from .spelling import no_larger, surely_no_larger
 from .splice import splice
-from .text import parse
-from .tree import JsonChange, Op, apply_changes
 
 __all__ = [
     "Document",

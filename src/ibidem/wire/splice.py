@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import IbidemError
-from .offsets import (
+from .json_offsets import (
     CLOSE_LIST,
     CLOSE_OBJECT,
     COMMA,
@@ -20,8 +20,17 @@ from .offsets import (
     string_end,
     value_end,
 )
-from .spelling import DEFAULT_STYLE, NO_ESCAPES, EscapeStyle, JsonStyle, encode_like, may_be_escaped
-from .tree import JsonChange, KeyedValue, Op, apply_changes, fill_placeholder, group_by_key, move_item, placeholder_path
+from .json_style import DEFAULT_STYLE, NO_ESCAPES, EscapeStyle, JsonStyle, encode_like, may_be_escaped
+from .json_tree import (
+    JsonChange,
+    KeyedValue,
+    Op,
+    apply_changes,
+    fill_placeholder,
+    group_by_key,
+    move_item,
+    placeholder_path,
+)
 
 _LONG = 512  # characters. For a longer string, comparing its encoded form is faster than searching its end
 

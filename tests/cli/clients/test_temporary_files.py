@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.cli.clients.setup import ClientSetup
-from ibidem.cli.wrap.running import _create_temporary_folder
+from ibidem.cli.clients.client_setup import ClientSetup
+from ibidem.cli.wrap.run_wrapped import _create_temporary_folder
 
 CONFIG = "models:\n  - provider: anthropic\n    apiKey: secret\n"
 CLIENT = """#!{python}

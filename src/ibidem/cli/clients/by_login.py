@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
+from .client_setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 GEMINI, GOOGLE_VERTEX = "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"
 _LOGIN_TYPE = re.compile(rb'"selectedType"\s*:\s*"([\w-]{1,40})"')

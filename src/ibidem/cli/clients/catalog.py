@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from . import by_login, claude_code, cline, codex, continue_dev, opencode, pi
-from .setup import VARIABLES, ClientContext, ClientSetup, inherit_base_urls
+from .client_setup import VARIABLES, ClientContext, ClientSetup, inherit_base_urls
 
 Prepare = Callable[[ClientSetup, ClientContext], ClientSetup]
 

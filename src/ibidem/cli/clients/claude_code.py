@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
+from .client_setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 MANAGED_SETTINGS = {
     "linux": "/etc/claude-code/managed-settings.json",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, read_settings, split_base_url
 
 SETTINGS_PATH, BACKEND = "CLINE_PROVIDER_SETTINGS_PATH", "CLINE_SESSION_BACKEND_MODE"
 LOCAL = "local"

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, is_mentioned, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, is_mentioned, read_settings, split_base_url
 
 LOG_VARIABLE, SHELL_POLICY = "RUST_LOG", "shell_environment_policy"
 QUIET_LOG = "error,codex_api::endpoint::responses_websocket=off"

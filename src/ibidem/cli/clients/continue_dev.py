@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import one_line
-from .setup import ClientContext, ClientSetup, first_argument, read_settings
+from .client_setup import ClientContext, ClientSetup, first_argument, read_settings
 
 BASE_URLS = {"anthropic": "{url}/anthropic/v1/", "openrouter": "{url}/openrouter/v1/"}
 """By Continue's provider: the `apiBase` to insert."""

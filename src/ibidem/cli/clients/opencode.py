@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .setup import ClientContext, ClientSetup, is_mentioned
+from .client_setup import ClientContext, ClientSetup, is_mentioned
 
 CONFIG_CONTENT = "OPENCODE_CONFIG_CONTENT"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, first_argument, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, first_argument, read_settings, split_base_url
 
 EXTENSION = Path(__file__).with_name("pi_extension.js")
 BASE_URLS = "IBIDEM_PI_BASE_URLS"

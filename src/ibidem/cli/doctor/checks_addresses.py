@@ -15,9 +15,9 @@ from ...environment import read_bounded
 from ...errors import IbidemError, one_line
 from ...proxy.settings import is_loopback, normalize_base_url
 from ..clients.claude_code import CLOUDS, settings_files
+from ..clients.client_setup import MAX_SETTINGS_BYTES, VARIABLES, WHAT_TO_DO, ClientContext
 from ..clients.opencode import CONFIG_CONTENT, config_files
-from ..clients.setup import MAX_SETTINGS_BYTES, VARIABLES, WHAT_TO_DO, ClientContext
-from .checking import CheckContext, CheckResult, problem_from_error
+from .check_runner import CheckContext, CheckResult, problem_from_error
 
 PROBE_SECONDS = 1.0
 MAX_HEALTH_BYTES = 4096

@@ -17,8 +17,8 @@ from ... import environment
 from ...errors import one_line
 from ...store import SERVER_SCHEMES
 from ...store.store import MEMORY_TARGET
-from ..proxy.serving import load_settings
-from .checking import CheckContext, CheckResult
+from ..proxy.serve import load_settings
+from .check_runner import CheckContext, CheckResult
 
 DAY_SECONDS = 86_400
 OLD_PRICES_DAYS = 90
@@ -41,7 +41,7 @@ def check_store(machine: CheckContext) -> Iterator[CheckResult]:
 def check_usage_db(machine: CheckContext) -> Iterator[CheckResult]:
     """Check the usage database."""
     try:
-        gains: Any = import_module("ibidem.gains")
+        gains: Any = import_module("ibidem.usage_db")
     except ModuleNotFoundError:
         yield from _check_folder(environment.data_folder())
         return

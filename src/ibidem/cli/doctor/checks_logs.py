@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...billing.misses import lacks_breakpoints
+from ...billing.cache_misses import lacks_breakpoints
 from ...billing.prices import Prices
 from ...errors import one_line
 from ...recordings import LogError, Recording, read
 from ...recordings.discovery import discover_logs, load_log
-from .checking import CheckContext, CheckResult
+from .check_runner import CheckContext, CheckResult
 
 MAX_LOGS = 20
 MAX_LOG_BYTES = 4 * 2**20

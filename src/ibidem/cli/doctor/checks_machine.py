@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ... import __version__
 from ...environment import install_command
-from .checking import CheckContext, CheckResult
+from .check_runner import CheckContext, CheckResult
 
 
 class KnownClient(NamedTuple):

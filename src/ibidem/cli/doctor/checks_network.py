@@ -10,8 +10,8 @@ from ...environment import install_command
 from ...errors import IbidemError, one_line
 from ...providers.egress import find_certificate_sources, find_outbound_proxy
 from ...proxy.settings import PROVIDERS
-from ..proxy.serving import load_settings
-from .checking import CheckContext, CheckResult, problem_from_error
+from ..proxy.serve import load_settings
+from .check_runner import CheckContext, CheckResult, problem_from_error
 
 PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -63,7 +63,7 @@ def check_certificates(machine: CheckContext) -> Iterator[CheckResult]:
         yield CheckResult("ok", "certificates of the system")
         return
     try:
-        from ...proxy.edge.connections import tls_context
+        from ...proxy.edge.upstream_protocol import tls_context
     except ImportError:
         yield CheckResult("note", "not checked: that needs the proxy package", install_command("proxy"))
         return

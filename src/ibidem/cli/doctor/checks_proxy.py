@@ -14,7 +14,7 @@ import click
 from ...environment import install_command
 from ...errors import IbidemError
 from ...proxy.settings import PROVIDERS, Settings
-from .checking import CheckContext, CheckResult, problem_from_error
+from .check_runner import CheckContext, CheckResult, problem_from_error
 
 REQUEST_SECONDS = 4.0
 LONG_TEXT = "".join(f"{number:03} a line of a file that is read twice\n" for number in range(60))
@@ -44,7 +44,7 @@ def check_requests(machine: CheckContext) -> Iterator[CheckResult]:
         yield CheckResult("note", "not checked: the proxy package is not installed", install_command("proxy"))
         return
     from ...testing import Says, Upstream
-    from ..wrap.running import BackgroundProxy
+    from ..wrap.run_wrapped import BackgroundProxy
 
     with Upstream(lambda seen: Says("Done.")) as provider:
         settings = Settings(port=0, store="memory:", ledger=False, upstreams=dict.fromkeys(PROVIDERS, provider.url))

@@ -12,7 +12,7 @@ import click
 from ..options import echo_json, json_option
 
 if TYPE_CHECKING:
-    from .checking import Check, CheckLine
+    from .check_runner import Check, CheckLine
 
 WIDTH = 100
 FOUND_PROBLEMS = 1
@@ -27,8 +27,8 @@ def doctor(as_json: bool) -> int:
     API key, send no requests to other machines, and make no changes.
     """
     from ... import environment
-    from ..proxy.serving import current_folder
-    from .checking import CheckContext, run_checks
+    from ..proxy.serve import current_folder
+    from .check_runner import CheckContext, run_checks
 
     home = environment.home_folder()
     lines = run_checks(
@@ -43,7 +43,7 @@ def doctor(as_json: bool) -> int:
 
 def all_checks() -> tuple[Check, ...]:
     """Return all checks, in the order of the output. Loads the proxy, the store and the log readers."""
-    from .checking import Check
+    from .check_runner import Check
     from .checks_addresses import check_addresses
     from .checks_data import check_prices, check_store, check_usage_db
     from .checks_logs import check_newest_logs

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ...billing.lifetimes import CACHE_MODES
-from ...proxy.address import OTEL_MODES
+from ...billing.cache_ttl import CACHE_MODES
+from ...proxy.listen_address import OTEL_MODES
 from ..options import PROFILE, reject_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -151,6 +151,6 @@ def proxy(**flags: Any) -> int:
     It listens on this machine. Set the base URL of a client to its address. Requests that are not conversations are
     forwarded unchanged. Settings can also be variables (IBIDEM_PORT) or in your ibidem.toml; options override both.
     """
-    from .serving import run_proxy  # imports asyncio
+    from .serve import run_proxy  # imports asyncio
 
     return run_proxy(flags)

@@ -17,8 +17,8 @@ from urllib.parse import quote
 import click
 
 from ... import recordings
-from ...billing.misses import lacks_breakpoints
-from ...billing.pauses import save_idle_times
+from ...billing.cache_misses import lacks_breakpoints
+from ...billing.idle_times import save_idle_times
 from ...billing.prices import Prices
 from ...billing.usage import Usage
 from ...environment import cache_folder
@@ -26,7 +26,7 @@ from ...errors import IbidemError, one_line
 from ...recordings import LogError
 from ...render.number_format import dollars
 from ...render.templates import check_jinja
-from ...replay.caching import CACHING_NAMES
+from ...replay.caching_replay import CACHING_NAMES
 from ...report.aggregate import Order, Report, ReportRequest, add_up, collect_idle_times
 from ...report.dask_cluster import DaskWorkers
 from ...report.executors import LocalWorkers, LogWorkers
@@ -40,10 +40,10 @@ from ...report.report_cache import ReportCache
 from ...report.selection import SessionFilter
 from ...report.session_result import FileResult, SessionResult, UnreadFile
 from ...strategies.profiles import PROFILES
-from ..errors import InputError, reword_for_cli
-from ..prices import read_price_file
-from ..reading import STDIN
-from ..writing import check_output_path, open_output
+from ..command_errors import InputError, reword_for_cli
+from ..output_file import check_output_path, open_output
+from ..price_option import read_price_file
+from ..request_input import STDIN
 from .filters import check_words, find_zone, newest_month, parse_time_range
 from .progress import show_progress
 from .select import AgentOf, installed_agent_logs, logs_at, matching_logs, standard_input

@@ -16,8 +16,8 @@ from ...errors import one_line
 from ...recordings.discovery import discover_by_agent, find_logs
 from ...report.log_sources import LogFile, is_url, list_logs
 from ...report.selection import SessionFilter
-from ..errors import InputError
-from ..reading import STDIN
+from ..command_errors import InputError
+from ..request_input import STDIN
 
 AgentOf = dict[LogFile, str]
 """Logs with their agents. The agent is "" if the log's path does not show it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import settings
+from . import snippets
 
 WARNING = "With these settings, the client fails while the proxy is not running, until you undo them."
 ALIAS_ADVICE = "This alias in your shell's startup file is safer: if there is no proxy, the client runs without it."
@@ -33,7 +33,7 @@ ADVICE: dict[str, Advice] = {
     "claude": Advice(
         "claude",
         "~/.claude/settings.json (merge it with the existing content)",
-        settings.claude_settings,
+        snippets.claude_settings,
         (
             "It overrides variables of your shell, and the variables that ibidem wrap sets. Use only one of the two.",
             ".claude/settings.json and .claude/settings.local.json in a project override it.",
@@ -44,7 +44,7 @@ ADVICE: dict[str, Advice] = {
     "codex": Advice(
         "codex",
         "~/.codex/config.toml (above the first line that starts with [)",
-        settings.codex_settings,
+        snippets.codex_settings,
         (
             "It does not apply to your own provider (model_provider): set base_url in its table instead.",
             "Start the proxy with --no-websockets: requests that Codex sends through a WebSocket cannot be rewritten.",
@@ -55,14 +55,14 @@ ADVICE: dict[str, Advice] = {
     "opencode": Advice(
         "opencode",
         "~/.config/opencode/opencode.json (merge it with the existing content)",
-        settings.opencode_settings,
+        snippets.opencode_settings,
         ("With these settings, ibidem wrap does not route opencode.", NEEDS_RUNNING_PROXY),
         "Remove the lines with baseURL.",
     ),
     "ide": Advice(
         "",
         "the settings.json of VS Code, for the Claude Code extension (merge it with the existing content)",
-        settings.vscode_settings,
+        snippets.vscode_settings,
         (
             "The Claude Code extensions for VS Code and JetBrains also read ~/.claude/settings.json. ibidem setup "
             "claude covers them, and terminals too.",
@@ -76,7 +76,7 @@ ADVICE: dict[str, Advice] = {
     "systemd": Advice(
         "claude",
         "~/.config/systemd/user/ibidem.service",
-        settings.systemd_unit,
+        snippets.systemd_unit,
         (
             "Then: systemctl --user daemon-reload && systemctl --user enable --now ibidem",
             "It does not get variables of your shell. Set proxies and certificates in an override "
@@ -88,21 +88,21 @@ ADVICE: dict[str, Advice] = {
     ),
     "launchd": Advice(
         "claude",
-        f"~/Library/LaunchAgents/{settings.LABEL}.plist",
-        settings.launchd_plist,
+        f"~/Library/LaunchAgents/{snippets.LABEL}.plist",
+        snippets.launchd_plist,
         (
-            f"Then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{settings.LABEL}.plist",
+            f"Then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{snippets.LABEL}.plist",
             "It does not get variables of your shell. Set proxies and certificates in its EnvironmentVariables, and "
             "other settings in ~/Library/Application Support/ibidem/ibidem.toml.",
             "Log: ~/Library/Logs/ibidem.log",
         ),
-        f"launchctl bootout gui/$(id -u)/{settings.LABEL}, and delete the file. First undo the settings of clients.",
+        f"launchctl bootout gui/$(id -u)/{snippets.LABEL}, and delete the file. First undo the settings of clients.",
         lead=SERVICE_LEAD,
     ),
     "statusline": Advice(
         "",
         "~/.claude/settings.json (merge it with the existing content)",
-        settings.statusline_settings,
+        snippets.statusline_settings,
         ("Savings are shown for sessions that use ibidem. All other numbers come from the client.",),
         "Remove statusLine.",
         needs_proxy=False,

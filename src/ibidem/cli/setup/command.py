@@ -7,7 +7,7 @@ import sys
 import click
 
 from ...proxy.settings import Settings, is_loopback, normalize_base_url
-from ..errors import InputError
+from ..command_errors import InputError
 
 CLIENTS = ("claude", "codex", "opencode", "ide", "service", "statusline")
 MANAGERS = {"linux": "systemd", "darwin": "launchd"}

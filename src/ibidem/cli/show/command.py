@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ...engine import pipeline
-from ..errors import InputError, describe_os_error, print_error
+from ..command_errors import InputError, describe_os_error, print_error
 from ..options import PROFILE, echo_json, format_option, json_option
-from ..reading import RequestInput, call_library, open_source
+from ..output_file import open_output
+from ..request_input import RequestInput, call_library, open_source
 from ..view.edits import RequestView, view_request
-from ..writing import open_output
 
 if TYPE_CHECKING:
-    from ..logs import AgentLog
+    from ..log_lookup import AgentLog
 
 
 @click.command(short_help="Show the edits of a request, with their reasons.")
@@ -65,7 +65,7 @@ def show(
         return _print_request(open_source(None), file, profile, format, out, no_color, everything, as_json)
     log, source = _open_argument(file, requests_too=is_log_requested)
     if log is not None:
-        from .session import SessionOptions, show_session
+        from .show_session import SessionOptions, show_session
 
         return show_session(log, SessionOptions(request, session, profile, out, no_color, everything, as_json))
     if is_log_requested:
@@ -75,21 +75,21 @@ def show(
 
 def _open_argument(file: str, *, requests_too: bool) -> tuple[AgentLog | None, RequestInput]:
     """Open the argument as a log; if it is not a log, return None and the requests in it."""
-    from .. import logs  # importing the log readers takes a while
+    from .. import log_lookup  # importing the log readers takes a while
 
     empty = RequestInput(file, io.BytesIO())
     is_present = file == "-" or os.path.exists(file)
-    if not is_present and logs.may_be_id(file):
-        return logs.find_session_by_id(file), empty
-    if logs.is_url_or_database(file):
-        return logs.read_sessions(file, logs.read_log_bytes(file)), empty
+    if not is_present and log_lookup.may_be_id(file):
+        return log_lookup.find_session_by_id(file), empty
+    if log_lookup.is_url_or_database(file):
+        return log_lookup.read_sessions(file, log_lookup.read_log_bytes(file)), empty
     with open_source(file) as requests:
         try:
             data = requests.stream.read()
         except OSError as error:
             raise InputError(requests.name, describe_os_error(error)) from None
-    if logs.is_log(data, requests_too=requests_too):
-        return logs.read_sessions(file, data), empty
+    if log_lookup.is_log(data, requests_too=requests_too):
+        return log_lookup.read_sessions(file, data), empty
     return None, replace(requests, stream=io.BytesIO(data))
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...errors import one_line
-from . import table
+from . import summary_table
 from .edits import (
     Block,
     EditView,
@@ -57,7 +57,7 @@ def draw_view(
     """Print the totals and every edit; without `texts`, only the totals."""
     console = _make_console(stream)
     totals = io.StringIO() if plain or console.no_color else stream
-    table.draw_summary(view.figures, totals)
+    summary_table.draw_summary(view.figures, totals)
     with console.capture() as page:
         if texts or not view.parts:
             _print_sentence(console, LEGEND if view.parts else "No edits.", "dim")
@@ -79,7 +79,7 @@ def draw_logged(
         _print_sentence(console, request.names.facts, "")
         _print_sentence(console, ", ".join(filter(None, (request.title, request.when))), "bold")
         console.print()
-        console.print(table.make_table(request.rows), crop=False)
+        console.print(summary_table.make_table(request.rows), crop=False)
         console.print()
         for note in request.notes:
             _print_sentence(console, note, "yellow" if note.startswith("Evicted") else "")

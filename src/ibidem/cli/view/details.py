@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from ...errors import one_line
 from ...recordings import Recording
-from ...recordings.ids import session_id
+from ...recordings.session_ids import session_id
 from ...render.number_format import dollars, percent, plural
 from ...report.measure import ReportSettings
 from ...report.trace import SessionTrace, TracedEdit
-from ..writing import write_private
+from ..output_file import write_private
 from .edits import EditTexts, PositionNames, index_texts
 from .page import EditCards, fill_page
 from .session_request import SessionNames, describe_eviction, format_utc_time, view_traced_edit

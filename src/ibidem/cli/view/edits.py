@@ -11,20 +11,20 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from ... import formats
-from ...calls import arguments_by_name, call_label
 from ...engine.pipeline import Compacted
 from ...errors import one_line
 from ...markers import codetether
 from ...markers.backref import ABOVE, Marker, Source
 from ...markers.layout import VisibleText, parse_markers
-from ...markers.numbering import NumberedText, SourceNumbers
+from ...markers.source_numbers import NumberedText, SourceNumbers
 from ...model import Conversation, Message, Path, to_json
 from ...plan import Edit
 from ...rules.demands import position_text
 from ...tokens import counter_for
+from ...tool_arguments import arguments_by_name, call_label
 from ...wire import open_document
-from ..reading import InputRequest
-from .summary import BeforeAfter, CompactSummary
+from ..request_input import InputRequest
+from .compact_summary import BeforeAfter, CompactSummary
 
 LineStyle = Literal["kept", "gone", "new", "marker"]
 

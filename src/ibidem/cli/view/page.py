@@ -6,9 +6,9 @@ from typing import Any
 
 from ...markers.backref import Source
 from ...render.templates import fill_template, page_assets, read_asset
+from .compact_summary import BeforeAfter
 from .edits import EditTexts, EditView, RequestView, collapse_runs, collapsed_label, format_token_change
 from .session_request import LoggedRequest
-from .summary import BeforeAfter
 
 TOOLTIP_LINES = 12
 """Lines of a target in a marker's tooltip."""

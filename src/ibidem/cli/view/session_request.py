@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from math import ceil, isfinite
 from typing import Any
 
-from ...billing.budget import PricedRevision, Reason
+from ...billing.revision_budget import PricedRevision, Reason
 from ...errors import one_line
 from ...plan import Plan, apply_plan
 from ...recordings import Recording
-from ...recordings.ids import session_id
+from ...recordings.session_ids import session_id
 from ...render.number_format import NO_NUMBER, dollars, percent, plural, tokens
 from ...report.trace import SessionTrace, TracedEdit, TracedRequest
+from .compact_summary import BeforeAfter
 from .edits import EditTexts, EditView, PositionNames, index_texts
-from .summary import BeforeAfter
 
 REASON_WORDS: dict[Reason, str] = {
     "cold cache": "the provider's cache had expired, so there was no extra cost",

@@ -20,9 +20,9 @@ from typing import IO, Any, Self
 from aiohttp import web
 from msgspec.structs import replace
 
+from ...billing.cache_ttl import IdleTimes
 from ...billing.input_estimate import NO_INPUT, InputEstimate, LazyInputEstimate
-from ...billing.lifetimes import IdleTimes
-from ...engine.marking import CacheSettings
+from ...engine.breakpoint_placement import CacheSettings
 from ...environment import store_target
 from ...errors import IbidemError
 from ...live.conversation import AnsweredRequest, LiveConversation, ProviderCount, SentRequest, UnreportedSend
@@ -42,23 +42,23 @@ from ...live.types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, error
 from ...providers.default_upstreams import DefaultUpstreams
 from ...providers.headers import Headers
 from ...store import Limits, Store, open_store
+from ..accounting import live_stats
+from ..accounting.capture import open_recorder
+from ..accounting.error_barrier import ErrorBarrier
+from ..accounting.live_stats import LiveStats
+from ..accounting.telemetry import open_telemetry
+from ..accounting.usage_writer import UsageWriter
 from ..allocator import return_free_memory, use_one_arena
-from ..books import records
-from ..books.gains import UsageWriter
-from ..books.guard import ErrorBarrier
-from ..books.records import LiveStats
-from ..books.taken import open_recorder
-from ..books.telemetry import open_telemetry
-from ..compacting import is_compact_request
+from ..claude_hooks import ToolHooks
+from ..compact_endpoint import is_compact_request
 from ..experiment import RandomAssigner, is_only_measured, load_shared_key
-from ..hooks import ToolHooks
-from ..page import pages, switching
+from ..page import admin_pages, pause_control
 from ..settings import Settings
 from ..warmup import WarmUp
-from .client_side import decode_headers, error_response, page_response
-from .compacted import handle_compact
-from .driver import Driver
-from .own_pages import handle_admin
+from .admin_routes import handle_admin
+from .compact_route import handle_compact
+from .exchange_driver import Driver
+from .response_writer import decode_headers, error_response, page_response
 from .upstreams import Upstreams, find_egress
 
 log = logging.getLogger("ibidem")
@@ -123,7 +123,7 @@ class Proxy:
         )
         # Processes that share a port get requests for each other's pages, so ids must be unique among them.
         prefix = f"p{os.getpid()}-" if settings.reuse_port else ""
-        memory_bytes = int((1 - records.PAGE_SHARE) * settings.memory_mb * 2**20)
+        memory_bytes = int((1 - live_stats.PAGE_SHARE) * settings.memory_mb * 2**20)
         self.conversations = Conversations(
             settings.profile,
             self.store,
@@ -141,8 +141,8 @@ class Proxy:
         self.gains = gains
         self.recorder = open_recorder(settings, clock)
         self.hooks = ToolHooks()
-        off = partial(switching.conversation_state, self.conversations)
-        self.pages = pages.AdminPages(settings, self.stats, self.store, clock.time, gains, off)
+        off = partial(pause_control.conversation_state, self.conversations)
+        self.pages = admin_pages.AdminPages(settings, self.stats, self.store, clock.time, gains, off)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -225,31 +225,31 @@ class Proxy:
     async def _dispatch_request(self, request: web.BaseRequest) -> web.StreamResponse:
         indexed, target = Headers(decode_headers(request.raw_headers)), request.raw_path
         headers = indexed.lasts
-        if pages.OWN_NAME in target:
+        if admin_pages.OWN_NAME in target:
             if is_compact_request(target):
                 return await handle_compact(self, request, target, headers)
-            if pages.is_own_page(target):
+            if admin_pages.is_own_page(target):
                 return await handle_admin(self, request, target, headers)
-        if pages.is_rebound(self.settings, target, headers):
+        if admin_pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "unknown host name for this proxy: use the address that it printed, or set a token"
             )
             refusal.force_close()
             return refusal
-        if pages.is_foreign_websocket(self.settings, target, headers):
+        if admin_pages.is_foreign_websocket(self.settings, target, headers):
             refusal = error_response(
                 403, "a web page of another site may not open a WebSocket here: set a token to allow it"
             )
             refusal.force_close()
             return refusal
-        if (redirect := pages.redirect_browser(request.method, target, headers)) is not None:
+        if (redirect := admin_pages.redirect_browser(request.method, target, headers)) is not None:
             return page_response(redirect)
-        if not pages.has_token(self.settings, target, headers):
+        if not admin_pages.has_token(self.settings, target, headers):
             refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
         self._warmup.begin_loading()
-        return await Driver(self, request, indexed, pages.remove_tokens(self.settings, target)).run_exchange()
+        return await Driver(self, request, indexed, admin_pages.remove_tokens(self.settings, target)).run_exchange()
 
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -462,7 +462,7 @@ class Proxy:
 
     # ── logs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_log(self, exchange: records.ExchangeRow) -> None:
+    def write_log(self, exchange: live_stats.ExchangeRow) -> None:
         """Write a request to the JSON log, if there is one."""
         if self.log_file is None:
             return
@@ -491,7 +491,7 @@ class Proxy:
         message = f"{self.settings.json_log}: {error}: logging to this file has stopped"
         self.stats.add_event("log", self.clock.time(), message)
 
-    def write_usage(self, exchange: records.ExchangeRow, session: str, is_lost: bool) -> None:
+    def write_usage(self, exchange: live_stats.ExchangeRow, session: str, is_lost: bool) -> None:
         """Store a model call in the usage database, if there is one."""
         if self.gains is not None and exchange.kind in ("model", "signed"):
             self.gains.note(exchange, session, is_lost, self.settings.observe)

@@ -14,16 +14,16 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from ...billing.lifetimes import IdleTimes
+from ...billing.cache_ttl import IdleTimes
 from ...live.types import SYSTEM_CLOCK, Clock
 from ...store import Store
-from ..address import ListenAddress as ListenAddress
-from ..address import RunSummary as RunSummary
-from ..books.gains import UsageWriter
+from ..accounting.usage_writer import UsageWriter
+from ..listen_address import ListenAddress as ListenAddress
+from ..listen_address import RunSummary as RunSummary
 from ..settings import Settings
 from .acceptor import Acceptor, open_sockets
 from .app import Proxy
-from .incoming import Server
+from .server_protocol import Server
 from .upstreams import READING
 
 T = TypeVar("T")

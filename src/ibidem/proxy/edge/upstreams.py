@@ -28,7 +28,7 @@ from ...errors import IbidemError, one_line
 from ...providers.addresses import url_in_region
 from ...providers.egress import OutboundProxy, find_certificate_sources, find_outbound_proxy
 from ...providers.headers import HeaderList
-from .connections import Connector, UpstreamProtocol, tls_context
+from .upstream_protocol import Connector, UpstreamProtocol, tls_context
 
 CONNECT_SECONDS = 60.0
 """Seconds to connect to an upstream."""

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 from weakref import WeakMethod
 
-from ...markers import backref, shapes
+from ...markers import backref, layout_codecs
 from ...markers.backref import Source
-from ...markers.numbering import NumberedText, SourceNumbers, hides_earlier_messages
+from ...markers.source_numbers import NumberedText, SourceNumbers, hides_earlier_messages
 from ...model import Kind, Message, Text
 from ...plan import Edit
 from ...tokens import TokenCounter, counter_for
 from ..strategy import ConversationStart, Strategy, StrategyState
 from .hints import HintStyle
-from .index import LineIndex
-from .outgoing import ResultEncoder
-from .sent import SentForm, SentText
+from .line_index import LineIndex
+from .result_encoder import ResultEncoder
+from .sent_text import SentForm, SentText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class BackReferenceState(StrategyState):
         self.refers = self._refers = refers
         self.is_evicted = _weak_callback(is_evicted) if is_evicted is not None else _is_never_evicted
         self.count: TokenCounter = counter_for()
-        self.encode_layout: Callable[[str], shapes.EncodedText] = shapes.encode_layout
+        self.encode_layout: Callable[[str], layout_codecs.EncodedText] = layout_codecs.encode_layout
         self.sources = SourceNumbers()
         self.sent_characters = self.result_count = 0
         self.has_explained_markers = False

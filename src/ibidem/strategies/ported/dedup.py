@@ -10,7 +10,7 @@ from ...markers import codetether
 from ...model import Conversation, Kind, Text, ToolCall, ToolResult, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import REPEAT_KEY, Ported, codetether_arguments, codetether_messages, older_than
+from .ported_strategy import REPEAT_KEY, Ported, codetether_arguments, codetether_messages, older_than
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ...calls import arguments_by_name
 from ...model import Conversation, Kind, Opaque, Text, ToolCall, ToolResult
 from ...plan import Edit
+from ...tool_arguments import arguments_by_name
 from ..strategy import ProviderDemands
-from .exact import Ported
+from .ported_strategy import Ported
 
 if TYPE_CHECKING:
     from ...cache import NearRefConfig, ToolSettings

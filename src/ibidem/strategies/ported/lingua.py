@@ -11,7 +11,7 @@ from ...cache.outputs import WHITE_SPACE
 from ...model import Conversation, Kind, Text, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import Ported, codetether_messages, older_than
+from .ported_strategy import Ported, codetether_messages, older_than
 
 _NOISE = ".…-_*="
 _SPACES = re.compile(r" {2,}")

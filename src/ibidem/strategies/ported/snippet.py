@@ -10,7 +10,7 @@ from ...markers import codetether
 from ...model import Conversation, Kind, Text, ToolResult, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import Ported, codetether_messages, older_than
+from .ported_strategy import Ported, codetether_messages, older_than
 
 _MARKER_BYTES = 64
 """More than any marker has."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...calls import call_label, named_arguments
 from ...markers.backref import Marker, Source
 from ...model import Kind, Path, ToolCall
 from ...plan import Edit
+from ...tool_arguments import call_label, named_arguments
 
 
 class Candidate(NamedTuple):

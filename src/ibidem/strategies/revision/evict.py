@@ -17,20 +17,20 @@ from functools import cached_property
 from sys import getsizeof
 from typing import Any, ClassVar
 
-from ...billing.budget import CachePricing, PricedRevision, RequestContext, RevisionOffer, SavingsBalance
+from ...billing.revision_budget import CachePricing, PricedRevision, RequestContext, RevisionOffer, SavingsBalance
 from ...errors import IbidemError
-from ...markers.evicted import parse_stub
+from ...markers.eviction_markers import parse_stub
 from ...markers.restore import is_remainder_of
 from ...model import Kind, Message
 from ...plan import Edit, Plan, model_texts
-from ...store.naming import conversation_key
 from ...store.recall import SaveOriginal, original_writer
+from ...store.references import conversation_key
 from ..arrival.backrefs import BackReferences, BackReferenceState
 from ..strategy import ConversationStart, Revision, Strategy, StrategyState
 from .entry import Eviction, InventoryEntry
-from .gate import Clock
+from .file_protection import Clock
 from .inventory import PART_TOKENS, Inventory
-from .thoughts import ThinkingHistory
+from .removed_thinking import ThinkingHistory
 
 ENTRY_BYTES = 700
 """Bytes in memory of an entry without its text, but with the options that are computed while it is queued."""

@@ -9,23 +9,23 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...billing.calibration import TokenWeights
-from ...billing.thinking import thinking_tokens
-from ...calls import arguments_by_name
-from ...calls.file_access import FileAccess, file_accesses
+from ...billing.thinking_size import thinking_tokens
 from ...markers.backref import ABOVE, Source, marker_prefix
 from ...markers.layout import VisibleText, parse_markers
-from ...markers.numbering import SourceNumbers
-from ...markers.thinking import is_user_message
+from ...markers.source_numbers import SourceNumbers
+from ...markers.thinking_records import is_user_message
 from ...model import Kind, Message, Path, Text, Thinking, ToolCall, ToolResult, to_json, utf8_size
 from ...plan import Edit
 from ...tokens import estimate
-from ..arrival.sent import SentText
+from ...tool_arguments import arguments_by_name
+from ...tool_arguments.file_access import FileAccess, file_accesses
+from ..arrival.sent_text import SentText
 from .entry import Candidate, InventoryEntry, Pin
-from .gate import FileProtection
-from .names import last_component, loose_names
-from .rewrites import NO_STALE_ARGUMENTS, find_stale_arguments
-from .standing import TokenSums
-from .waiting import EvictionQueue, minimum_tokens
+from .eviction_queue import EvictionQueue, minimum_tokens
+from .file_names import last_component, loose_names
+from .file_protection import FileProtection
+from .stale_arguments import NO_STALE_ARGUMENTS, find_stale_arguments
+from .token_sums import TokenSums
 
 if TYPE_CHECKING:
     from .evict import Evict

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...markers.evicted import EvictedMarker, refs_in, remove_lines
+from ...markers.eviction_markers import EvictedMarker, refs_in, remove_lines
 from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, VisibleText, parse_markers
 from ...markers.restore import is_remainder_of
-from ...store.naming import reference
+from ...store.references import reference
 from ...tokens import estimate
 from ...wire import JsonChange, apply_changes
 from .entry import Eviction, InventoryEntry, Pin

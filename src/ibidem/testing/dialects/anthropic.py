@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from ...billing.caching import CACHING
+from ...billing.cache_rules import CACHING
 from ...billing.usage import Usage
 from ..answers import AnswerPart, CallPart, TextPart, ThinkingPart
 from ..prompt_cache import Unit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...billing.usage import Usage
-from ...formats.anthropic_marks import CARRIERS, FIELD
+from ...formats.anthropic_cache import CARRIERS, FIELD
 from ...formats.evidence import field_names
 from ...model import string_or_empty
 from ...recordings.recording import Json

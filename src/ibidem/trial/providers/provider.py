@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...billing.usage import Usage
 from ...model import ToolCall, string_or_empty
-from ...recordings.log import decode_row
+from ...recordings.log_file import decode_row
 from ...recordings.recording import Json
 
 StopReason = Literal["ok", "truncated", "refused", "failed"]
