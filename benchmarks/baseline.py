@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from ibidem.billing.prices import Prices
 from ibidem.recordings import LogError, Recording
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.tokens import counter, remembering
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.tokens import cached_counter, counter_for
 
 from .readers import read
 
@@ -41,9 +41,9 @@ class Row(NamedTuple):
 
 def row(session: Recording) -> Row | None:
     """None where nothing was recorded to compare with."""
-    count = remembering(counter(session.models[0] if session.models else None))
-    replay = Replay(session, Prices(), count, messages_of(session))
-    recorded = replay.recorded()
+    count = cached_counter(counter_for(session.models[0] if session.models else None))
+    replay = Replay(session, Prices(), count, parse_histories(session))
+    recorded = replay.recorded_costs()
     paid = sum(cost for cost in recorded if cost is not None)
     if not paid:
         return None
@@ -52,15 +52,15 @@ def row(session: Recording) -> Row | None:
     hour = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     model = session.models[0] if session.models else ""
     lifetime = "1 h" if hour else f"{replay.steps[0].price.caching.lifetime / 60:.0f} min"
-    name, thinking = f"{session.path} {session.name}", replay.thinking() / bill.cost
+    name, thinking = f"{session.path} {session.name}", replay.thinking_cost() / bill.cost
     return Row(name, session.agent, model, lifetime, session.length, ours / paid - 1, thinking)
 
 
 def rows(folders: Sequence[Path]) -> Iterator[Row]:
     for folder in folders:
-        for path in logs_in(folder):
+        for path in find_logs(folder):
             try:
-                found = read(str(path), load(path))
+                found = read(str(path), load_log(path))
             except LogError:
                 continue
             yield from (each for session in found if session.length and (each := row(session)))

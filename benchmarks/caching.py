@@ -20,16 +20,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from ibidem.billing.lifetimes import CREDIT, Pauses
-from ibidem.billing.prices import Prices, economy_of
+from ibidem.billing.cache_ttl import CREDIT, IdleTimes
+from ibidem.billing.prices import Prices, cache_pricing_for
 from ibidem.recordings import LogError, Recording
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.replay.billing import Bill, Replay, messages_of
-from ibidem.replay.caching import CachingName, Keeping, pauses_of
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.replay.caching_replay import CachePolicyRun, CachingName, count_idle_times
+from ibidem.replay.replay_bill import Bill, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.strategy import Strategy
-from ibidem.tokens import counter, remembering
+from ibidem.tokens import cached_counter, counter_for
 
 from .readers import read
 
@@ -56,36 +56,38 @@ class Measured(NamedTuple):
     lines: list[Line]
 
 
-def bill_of(replay: Replay, strategies: Sequence[Strategy], keeping: Keeping) -> Bill:
+def bill_of(replay: Replay, strategies: Sequence[Strategy], keeping: CachePolicyRun) -> Bill:
     """The session as a profile sends it, with the lifetimes in force and from the same bank."""
     if not strategies:
-        return keeping.finish([])
+        return keeping.serve_rest([])
     hour = keeping.start == "1h"
-    economy = replace(economy_of(replay.steps[0].price, hour), keeps_thinking=replay.keeps_thinking)
-    count = remembering(counter(replay.session.models[0] if replay.session.models else None))
-    simulation = Simulation(replay.session, replay.messages, strategies, replay.weights, count, economy, keeping.told())
-    return keeping.finish(simulation.views)
+    economy = replace(cache_pricing_for(replay.steps[0].price, hour), keeps_thinking=replay.keeps_thinking)
+    count = cached_counter(counter_for(replay.session.models[0] if replay.session.models else None))
+    simulation = Simulation(
+        replay.session, replay.messages, strategies, replay.weights, count, economy, keeping.reported_usage()
+    )
+    return keeping.serve_rest(simulation.views)
 
 
-def measure(task: tuple[Recording, Pauses], names: Sequence[str], credits: Sequence[float]) -> Measured | None:
+def measure(task: tuple[Recording, IdleTimes], names: Sequence[str], credits: Sequence[float]) -> Measured | None:
     session, past = task
-    count = remembering(counter(session.models[0] if session.models else None))
-    replay = Replay(session, Prices(), count, messages_of(session))
+    count = cached_counter(counter_for(session.models[0] if session.models else None))
+    replay = Replay(session, Prices(), count, parse_histories(session))
     if not replay.steps[0].price.caching.marks:
         return None
     lines: list[Line] = []
     bare: dict[CachingName, Bill] = {}
     for name in (ALONE, *names):
-        strategies = profiles.named(name) if name != ALONE else ()
-        fixed = {start: bill_of(replay, strategies, Keeping(replay, start, start=start)) for start in STARTS}
+        strategies = profiles.profile_strategies(name) if name != ALONE else ()
+        fixed = {start: bill_of(replay, strategies, CachePolicyRun(replay, start, start=start)) for start in STARTS}
         bare = bare or fixed
         lines += [Line(name, start, start, 0.0, "", bill.cost, 0.0) for start, bill in fixed.items()]
         settings = [(credit, "own", past) for credit in (credits if name == ALONE else (CREDIT,))]
         if name == ALONE:
-            settings.append((CREDIT, "usual", Pauses()))
+            settings.append((CREDIT, "usual", IdleTimes()))
         for credit, label, prior in settings:
             for start in STARTS:
-                keeping = Keeping(replay, "auto", prior, start=start)
+                keeping = CachePolicyRun(replay, "auto", prior, start=start)
                 keeping.credit = credit
                 bill = bill_of(replay, strategies, keeping)
                 lines.append(Line(name, start, "auto", credit, label, bill.cost, _worst(bill, bare[start])))
@@ -97,12 +99,13 @@ def _worst(ours: Bill, theirs: Bill) -> float:
     return max([0.0, *(mine / bare - 1 for mine, bare in pairs if bare)])
 
 
-def pasts(sessions: Sequence[Recording]) -> list[Pauses]:
+def pasts(sessions: Sequence[Recording]) -> list[IdleTimes]:
     """What was known of pauses when each session began."""
     spans = [_span(session) for session in sessions]
-    known = [pauses_of(session) for session in sessions]
+    known = [count_idle_times(session) for session in sessions]
     return [
-        sum((each for each, (_, end) in zip(known, spans, strict=True) if end <= start), Pauses()) for start, _ in spans
+        sum((each for each, (_, end) in zip(known, spans, strict=True) if end <= start), IdleTimes())
+        for start, _ in spans
     ]
 
 
@@ -114,9 +117,9 @@ def _span(session: Recording) -> tuple[float, float]:
 
 def read_folder(folder: Path) -> list[Recording]:
     found: list[Recording] = []
-    for path in logs_in(folder):
+    for path in find_logs(folder):
         try:
-            found += read(str(path), load(path))
+            found += read(str(path), load_log(path))
         except LogError:
             continue
     return found
@@ -161,7 +164,7 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true", help="with several credits: what the promise costs")
     args = parser.parse_args()
     names = tuple(args.profile or ("lossless", "recoverable"))
-    tasks: list[tuple[Recording, Pauses]] = []
+    tasks: list[tuple[Recording, IdleTimes]] = []
     for folder in args.folders:
         sessions = read_folder(folder)
         tasks += zip(sessions, pasts(sessions), strict=True)

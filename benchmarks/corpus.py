@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ibidem.recordings import LogError
-from ibidem.recordings.discovery import load, logs_in
+from ibidem.recordings.discovery import find_logs, load_log
 
 from .readers import read
 
@@ -29,13 +29,13 @@ class Recorded:
 def sessions(root: Path, folders: Iterable[str] | None = None) -> Iterator[Recorded]:
     """Every segment of every session, in the order of the file names. Files that are no logs are named on stderr."""
     wanted = None if folders is None else set(folders)
-    for path in logs_in(root):
+    for path in find_logs(root):
         name = path.relative_to(root).as_posix()
         folder = name.partition("/")[0]
         if wanted is not None and folder not in wanted:
             continue
         try:
-            found = read(name, load(path))
+            found = read(name, load_log(path))
         except LogError as error:
             print(f"skipped: {error}", file=sys.stderr)
             continue

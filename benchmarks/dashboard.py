@@ -13,7 +13,7 @@ import urllib.request
 from importlib import resources
 from typing import Any
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
@@ -77,7 +77,7 @@ def main() -> None:
     args = parser.parse_args()
     with Upstream(lambda seen: Says("Done.")) as provider:
         upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), provider.url)
-        with Running(Settings(port=0, upstreams=upstreams), store=MemoryStore()) as proxy:
+        with BackgroundServer(Settings(port=0, upstreams=upstreams), store=MemoryStore()) as proxy:
             for client, request in conversations():
                 send(proxy.url, client, request)
             if args.path:

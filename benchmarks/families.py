@@ -20,9 +20,9 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from ibidem.recordings import LogError, Recording
-from ibidem.recordings.discovery import load, logs_in
+from ibidem.recordings.discovery import find_logs, load_log
 from ibidem.report.measure import ReportSettings, measure_session
-from ibidem.report.session_result import Scenario, SessionFigures
+from ibidem.report.session_result import Scenario, SessionResult
 
 from .readers import read
 
@@ -36,7 +36,7 @@ NOTHING = 1e-9
 
 class Measured(NamedTuple):
     group: tuple[str, str, str]
-    figures: SessionFigures
+    figures: SessionResult
 
 
 def lifetime(session: Recording) -> str:
@@ -53,7 +53,7 @@ def family(model: str) -> str:
 
 def measure(path: Path, profiles: tuple[str, ...], optimum: bool) -> list[Measured]:
     try:
-        found = read(str(path), load(path))
+        found = read(str(path), load_log(path))
     except LogError:
         return []
     settings = ReportSettings(profiles=profiles, optimum=optimum)
@@ -65,7 +65,7 @@ def measure(path: Path, profiles: tuple[str, ...], optimum: bool) -> list[Measur
     return measured
 
 
-def errors(sessions: Sequence[SessionFigures]) -> str:
+def errors(sessions: Sequence[SessionResult]) -> str:
     found = sorted(
         abs(each.recorded.baseline / each.recorded.cost - 1)
         for each in sessions
@@ -77,13 +77,13 @@ def errors(sessions: Sequence[SessionFigures]) -> str:
     return f"{median(found):5.1%} {within:6.1%}"
 
 
-def reached(sessions: Sequence[SessionFigures], profile: str, world: str) -> float:
+def reached(sessions: Sequence[SessionResult], profile: str, world: str) -> float:
     pairs = [(each.baseline.cost, each.profiles[profile].worlds[world]) for each in sessions]
     possible = sum(base - (found.best if found.best is not None else found.cost) for base, found in pairs)
     return sum(base - found.cost for base, found in pairs) / possible if possible > 0 else 1.0
 
 
-def cells(sessions: Sequence[SessionFigures], profile: str, optimum: bool) -> str:
+def cells(sessions: Sequence[SessionResult], profile: str, optimum: bool) -> str:
     base = sum(each.baseline.cost for each in sessions)
     saved = 1 - sum(each.profiles[profile].spent.cost for each in sessions) / base if base else 0.0
     if profile not in LOOKING_BACK:
@@ -104,10 +104,10 @@ def main() -> None:
     parser.add_argument("--optimum", action="store_true", help="add the share of the best moments that was reached")
     args = parser.parse_args()
     profiles = tuple(args.profile or ("lossless", "recoverable", "aggressive"))
-    groups: dict[tuple[str, str, str], list[SessionFigures]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[SessionResult]] = defaultdict(list)
     work = partial(measure, profiles=profiles, optimum=args.optimum)
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(work, [path for root in args.corpus for path in logs_in(root)]):
+        for found in pool.map(work, [path for root in args.corpus for path in find_logs(root)]):
             for each in found:
                 groups[each.group].append(each.figures)
     everything = [each for group in groups.values() for each in group]

@@ -5,7 +5,7 @@ fastest JSON parse, SHA-256 of every tool result, the fastest JSON dump. Everyth
 same bytes, best of several, and stated as a multiple of the floor. Times are of this process alone, and what is
 compared is run in turns, so that other work on the machine slows both sides of a ratio or neither.
 
-What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.hard`; a history of an
+What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.adversarial`; a history of an
 agent at work is in `rereads`; with `--recorded`, the last request of every recorded session is taken, by agent.
 `--where` tells what the time goes to.
 """
@@ -33,7 +33,7 @@ from ibidem import formats
 from ibidem.model import Text
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
-from ibidem.testing.hard import HARD
+from ibidem.testing.adversarial import HARD
 
 from .corpus import sessions
 from .history import history, text
@@ -66,7 +66,7 @@ def in_turns(works: dict[str, Work], rounds: int) -> dict[str, float]:
 def floor(body: bytes, format: str = "anthropic") -> dict[str, Work]:
     """The steps of the floor, some in two ways, of which the faster counts."""
     value = orjson.loads(body)
-    conv = formats.parse(value, formats.named(format))
+    conv = formats.parse_request(value, formats.format_named(format))
     results = [
         segment.text.encode("utf-8", "surrogatepass")
         for message in conv.messages
@@ -114,7 +114,7 @@ def recorded(root: Path) -> Iterator[Cold]:
     found: dict[str, list[tuple[str, bytes]]] = {}
     for session in sessions(root):
         if session.cuts:
-            key = formats.named(session.format).history_key
+            key = formats.format_named(session.format).history_key
             body = orjson.dumps({key: session.history[: session.cuts[-1]]})
             found.setdefault(session.folder, []).append((session.format, body))
     for agent, bodies in found.items():

@@ -217,31 +217,31 @@ async def _walk(src: Path) -> list[Step]:
 
     app.PAUSE_SECONDS = 1e9  # else one request in a second reads pauses, and is longer
     proxies: list[app.Proxy] = []
-    warm = app.Proxy.warm
+    warm = app.Proxy.start_background
 
     def note_proxy(proxy: app.Proxy) -> None:
         proxies.append(proxy)
         warm(proxy)
 
-    app.Proxy.warm = note_proxy  # type: ignore[assignment, method-assign]
+    app.Proxy.start_background = note_proxy  # type: ignore[assignment, method-assign]
     threading.setprofile(hook)
     address: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     with Upstream(lambda _: Says("ok")) as upstream:
         settings = Settings(port=0, profile=WALKED_PROFILE, upstreams={"anthropic": upstream.url}, budget_ms=60_000)
         serving = asyncio.ensure_future(
-            server.serve(settings, ready=address.set_result, stop=stop, store=MemoryStore())
+            server.serve_proxy(settings, ready=address.set_result, stop=stop, store=MemoryStore())
         )
         reader, writer = await asyncio.open_connection("127.0.0.1", (await address).port)
         *bodies, last = _requests()
         for body in bodies:
             await _ask(reader, writer, body)
-            while not proxies[0]._warmup.over or proxies[0]._background:
+            while not proxies[0]._warmup.is_complete or proxies[0]._background:
                 await asyncio.sleep(0.01)
         watching.set()
         sys.setprofile(hook)
         await _ask(reader, writer, last)
-        while proxies[0].records.figures(0.0)["totals"]["requests"] <= len(bodies):
+        while proxies[0].stats.statistics_json(0.0)["totals"]["requests"] <= len(bodies):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         sys.setprofile(None)

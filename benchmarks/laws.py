@@ -17,10 +17,10 @@ from typing import Any
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.lifetimes import CacheMode
+from ibidem.billing.cache_ttl import CacheMode
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
-from ibidem.testing.laws import unmarked
+from ibidem.testing.laws import without_breakpoints
 
 from .corpus import Recorded, sessions
 
@@ -75,7 +75,7 @@ def every_request(session: Recorded) -> tuple[int, list[Failure]]:
     return len(session.cuts), found
 
 
-FREE = ibidem.Economy(read=1.0, write=1.0)
+FREE = ibidem.CachePricing(read=1.0, write=1.0)
 """Without a cache everything goes as soon as it may."""
 EAGER = ibidem.Evict(economy=FREE, mask=5, working_set=(0, 0), pending=(0, 0), edit_arguments=(0, 0))
 PAUSE = 4000.0
@@ -143,7 +143,9 @@ def marking(session: Recorded, profile: str, cache: CacheMode, stride: int) -> t
         looked += 1
         where = f"{session.name} request {number}"
         found += [(law, where) for law in broken(data, result, session.format, store)]
-        if not growing.revises and unmarked(json.loads(result.request)) != unmarked(json.loads(bare.request)):
+        if not growing.revises and without_breakpoints(json.loads(result.request)) != without_breakpoints(
+            json.loads(bare.request)
+        ):
             found.append(("2 to 5: marks change no text", where))  # changes of what was sent go by lifetimes
         if behind.compact(result.request).request != result.request:
             found.append(("10 idempotent", where))

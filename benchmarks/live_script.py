@@ -17,19 +17,19 @@ from typing import Any
 
 import msgspec
 
-from ibidem.billing.lifetimes import CacheMode
-from ibidem.engine.marking import CacheSettings
+from ibidem.billing.cache_ttl import CacheMode
+from ibidem.engine.breakpoint_placement import CacheSettings
 from ibidem.errors import IbidemError
 from ibidem.formats import FORMATS
-from ibidem.live.conversation import AnsweredRequest, Counted, LiveConversation
-from ibidem.live.fallback import continue_without_thinking, fall_back, next_body, replayed
+from ibidem.live.conversation import AnsweredRequest, LiveConversation, ProviderCount
+from ibidem.live.fallback import continue_without_thinking, fall_back, next_body, rebuild_sent_prefix
 from ibidem.live.live import Rewriter
-from ibidem.live.policy import Wish
+from ibidem.live.policy import PauseMode
 from ibidem.live.recognition import Conversations
 from ibidem.live.types import Clock, LiveRequest, RewriteResult
 from ibidem.store import MemoryStore, StoreError
 from ibidem.store.guarded import GuardedStore
-from ibidem.store.store import NO_NOTES, Notes, NotesPlace
+from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition
 
 from .corpus import Recorded
 
@@ -88,7 +88,7 @@ class ScriptStore(MemoryStore):
         self._check()
         return super().get(refs)
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
         self._check()
         return super().notes(session, since)
 
@@ -96,7 +96,7 @@ class ScriptStore(MemoryStore):
         self._check()
         return super().load(session)
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
         self._check()
         notes = super().note(session, rows, since)
         if notes.added:
@@ -119,17 +119,17 @@ class Sender:
         self._known = Conversations(self.profile, guarded, CONVERSATIONS, MEMORY_BYTES, cache=settings)
         self._rewriter = Rewriter(self._known, False, BODY_BYTES, clock=self.clock)
 
-    def request(self, format: str, body: bytes, wish: Wish | None = None, counts: bool = False) -> LiveRequest:
-        return LiveRequest(format, "", "", body, self.clock.now, counts, BODY_BYTES, BUDGET, BUDGET, wish=wish)
+    def request(self, format: str, body: bytes, wish: PauseMode | None = None, counts: bool = False) -> LiveRequest:
+        return LiveRequest(format, "", "", body, self.clock.now, counts, BODY_BYTES, BUDGET, BUDGET, pause_mode=wish)
 
     def rewrite(self, job: LiveRequest, *, at_once: bool) -> RewriteResult:
         warm = self._rewriter.rewrite_warm(job) if at_once else None
-        return warm if warm is not None else self._finish(job, self._rewriter.rewrite(job))
+        return warm if warm is not None else self._finish(job, self._rewriter.rewrite_request(job))
 
     def give_up(self, job: LiveRequest) -> RewriteResult:
         """Nothing is planned in time."""
-        job.end()
-        return self._finish(job, RewriteResult(result="failed open", reason="time-out", took=BUDGET))
+        job.try_end()
+        return self._finish(job, RewriteResult(result="failed open", reason="time-out", seconds=BUDGET))
 
     def rewrite_late(self, job: LiveRequest) -> RewriteResult:
         """The request is given up while it is planned: the plan is there after another body was sent."""
@@ -143,21 +143,21 @@ class Sender:
                 early.append(self.give_up(job))
 
         self.clock.on_read = give_up
-        planned = self._rewriter.rewrite(job)
+        planned = self._rewriter.rewrite_request(job)
         self.clock.on_read = None
         if not early:
             return self._finish(job, planned)
-        job.late = _Late(planned)
+        job.late_result = _Late(planned)
         return early[0]
 
     def _finish(self, job: LiveRequest, outcome: RewriteResult) -> RewriteResult:
         """As the proxy goes on with a request that was not planned."""
-        if outcome.result in ("failed open", "off") and not outcome.theirs:
+        if outcome.result in ("failed open", "off") and not outcome.is_client_fault:
             failed = outcome
             try:
                 outcome = fall_back(self._known, job, failed)
-                if failed.took < BUDGET:
-                    outcome = replayed(self._known, job, outcome) or outcome
+                if failed.seconds < BUDGET:
+                    outcome = rebuild_sent_prefix(self._known, job, outcome) or outcome
             except IbidemError:
                 pass
         try:
@@ -171,33 +171,33 @@ class Sender:
         return next_body(self._known, job, outcome, "invalid_request_error", tried, thinking)
 
     def accepted(self, outcome: RewriteResult) -> None:
-        conversation, deviation = outcome.conversation, outcome.deviation
+        conversation, deviation = outcome.conversation, outcome.unreported_send
         if conversation is not None:
-            conversation.accept(outcome.sent, deviation)
+            conversation.record_accepted(outcome.sent_request, deviation)
         elif deviation is not None:
             try:
-                conversation = self._known.adopt(outcome.sent, deviation)
+                conversation = self._known.adopt_request(outcome.sent_request, deviation)
             except IbidemError:
                 return
         if deviation is not None and conversation is not None:
             self._settle(conversation)
 
     def answered(self, outcome: RewriteResult, context: int, cached: int, stop: bool) -> None:
-        conversation, place = outcome.conversation, outcome.place
-        if conversation is not None and self._known.remembers:
-            counted = Counted(context, cached) if place is not None else Counted()
+        conversation, place = outcome.conversation, outcome.position
+        if conversation is not None and self._known.needs_journal:
+            counted = ProviderCount(context, cached) if place is not None else ProviderCount()
             conversation.inbox.append(AnsweredRequest(place, self.clock.now, counted, stop))
             self._settle(conversation)
 
     def _settle(self, conversation: LiveConversation) -> None:
         with suppress(IbidemError), conversation.lock:
-            self._known.settle(conversation)
-            self._known.save(conversation, in_background=True)
+            self._known.apply_inbox(conversation)
+            self._known.save_journal(conversation, in_background=True)
 
     def pause(self, paused: bool) -> None:
-        self._known.turn_all(paused)
+        self._known.set_all_paused(paused)
         with suppress(IbidemError):
-            self._known.note_pause("", paused)
+            self._known.add_pause("", paused)
 
     def read_pauses(self) -> None:
         with suppress(IbidemError):
@@ -233,7 +233,7 @@ class Script:
                 sender = self._restart()
             if third < half and index in (third, half):
                 sender.pause(index == third)
-            wish: Wish | None = {2 * half - 3: "off", 2 * half - 2: "on"}.get(index) if half > 4 else None  # type: ignore[assignment]
+            wish: PauseMode | None = {2 * half - 3: "off", 2 * half - 2: "on"}.get(index) if half > 4 else None  # type: ignore[assignment]
             history = self._session.history[:cut]
             self._send(sender, number, history, wish)
             if index in (half + 2, half + 4):  # a fork of this request, and a rewind to an earlier one
@@ -258,7 +258,7 @@ class Script:
         head = {"model": self._model} if self._model else {}
         return msgspec.json.encode({**head, key: history})
 
-    def _send(self, sender: Sender, number: int, history: list[dict[str, Any]], wish: Wish | None = None) -> None:
+    def _send(self, sender: Sender, number: int, history: list[dict[str, Any]], wish: PauseMode | None = None) -> None:
         self._clock.now += 3700.0 if number % LONG_IDLE == 0 else STEP
         format, body = self._session.format, self._body(history)
         if number % PREVIEW == 0:

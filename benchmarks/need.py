@@ -17,18 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ibidem.billing.budget import Economy
-from ibidem.billing.caching import Caching
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.recordings import LogError, read
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.replay.groundwork import Groundwork
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.shared_arrival import SharedArrival
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.evict import Evict
 from ibidem.strategies.strategy import Strategy
-from ibidem.tokens import counter, remembering
+from ibidem.tokens import cached_counter, counter_for
 
 from .families import family
 from .revisions import MODELS
@@ -81,7 +81,7 @@ def strategies_of(name: str, overrides: dict[str, Any]) -> Sequence[Strategy]:
     """A profile, or settings of `Evict` as `Evict(...)`."""
     if name.startswith("Evict("):
         return (eval(name, {"Evict": Evict}),)
-    found = profiles.named(name)
+    found = profiles.profile_strategies(name)
     return (replace(found[0], **overrides),) if overrides and isinstance(found[0], Evict) else found
 
 
@@ -92,7 +92,7 @@ def age_class(age: int) -> str:
 def measure(path: Path, names: Sequence[str], labels: Sequence[str], overrides: dict[str, Any]) -> dict[Key, Tally]:
     found: dict[Key, Tally] = defaultdict(Tally)
     try:
-        sessions = read(str(path), load(path))
+        sessions = read(str(path), load_log(path))
     except LogError:
         return {}
     for session in sessions:
@@ -101,15 +101,17 @@ def measure(path: Path, names: Sequence[str], labels: Sequence[str], overrides: 
         model = family(session.models[0] if session.models else "")
         for segment in session.segments:
             segment.requests = [replace(sent, model="m") for sent in segment.requests]
-        messages, count = messages_of(session), remembering(counter())
-        shared = Groundwork(messages)
+        messages, count = parse_histories(session), cached_counter(counter_for())
+        shared = SharedArrival(messages)
         for label in labels:
             lifetime, read_, write = MODELS[label]
-            price = Price("m", ((0, Rates(1.0, read_, write, write)),), Caching(0, 1, lifetime, lifetime), "anthropic")
+            price = Price(
+                "m", ((0, Rates(1.0, read_, write, write)),), CacheRules(0, 1, lifetime, lifetime), "anthropic"
+            )
             replay = Replay(session, Prices({"m": price}), count, messages)
             base = replay.bill(by_rule=True)
-            economy = Economy(read=read_, write=write, lifetime=lifetime)
-            told = replay.told("hit", by_rule=True)
+            economy = CachePricing(read=read_, write=write, lifetime=lifetime)
+            told = replay.reported_usage("hit", by_rule=True)
             for name in names:
                 simulation = Simulation(
                     *(session, messages, strategies_of(name, overrides), replay.weights, count, economy, told, shared),
@@ -187,7 +189,7 @@ def main() -> None:
     began = time.perf_counter()
     work = partial(measure, names=names, labels=labels, overrides=overrides)
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(work, [path for folder in args.folder for path in logs_in(folder)]):
+        for found in pool.map(work, [path for folder in args.folder for path in find_logs(folder)]):
             for (agent, model, label, name), tally in found.items():
                 table[agent, "", label, name].add(tally)
                 if args.by_model:

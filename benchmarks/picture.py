@@ -21,7 +21,7 @@ from rich.text import Text
 from ibidem.report.aggregate import add_up
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.page import write_page
-from ibidem.report.terminal import draw
+from ibidem.report.terminal import draw_report
 
 from .shown_sessions import PROFILES, made_up_report
 
@@ -44,7 +44,7 @@ def terminal(path: Path) -> None:
     report.sample = True
     os.environ["COLUMNS"] = str(COLUMNS)  # or it is as wide as the terminal that this runs in
     screen = Screen()
-    draw(report, screen)
+    draw_report(report, screen)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(screen.getvalue()))
     drawn = console.export_svg(title="ibidem report")

@@ -36,8 +36,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from ibidem.proxy.edge.server import run as run_loop
-from ibidem.proxy.edge.server import serve
+from ibidem.proxy.edge.server import run_loop as run_loop
+from ibidem.proxy.edge.server import serve_proxy
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 
@@ -137,7 +137,7 @@ def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> CIMultiDict[str]:
 
 async def ours(told: Connection, base: str, options: dict[str, Any]) -> None:
     settings = Settings(port=0, upstreams={"anthropic": base}, **options)
-    await serve(settings, ready=lambda address: told.send(address.url), store=MemoryStore())
+    await serve_proxy(settings, ready=lambda address: told.send(address.url), store=MemoryStore())
 
 
 def run(server: Callable[..., Any], told: Connection, plain_loop: bool, *args: Any) -> None:

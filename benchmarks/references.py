@@ -22,9 +22,9 @@ import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, Marker, Source
-from ibidem.markers.layout import Shown, marked
-from ibidem.markers.numbering import NumberedText, Sources
-from ibidem.tokens import counter
+from ibidem.markers.layout import VisibleText, parse_marked
+from ibidem.markers.source_numbers import NumberedText, SourceNumbers
+from ibidem.tokens import counter_for
 
 from .corpus import Recorded, sessions
 
@@ -45,27 +45,27 @@ class Above(NamedTuple):
     """A text that a reference may mean."""
 
     place: NumberedText
-    shown: Shown
+    shown: VisibleText
 
     @property
     def name(self) -> tuple[str, str, str]:
         """Results are told by their label, arguments of calls by their own name as well."""
         source = self.place.source
-        return source.kind, source.part if source.kind == "call" else "", self.place.asked.label
+        return source.kind, source.part if source.kind == "call" else "", self.place.call.label
 
     def fits(self, marker: Marker) -> bool:
         if not marker.unit:
-            return self.shown.whole() is not None
-        return bool(self.shown.comma) is (marker.unit == "item") and self.shown.bodies(marker) is not None
+            return self.shown.full_text() is not None
+        return bool(self.shown.comma) is (marker.unit == "item") and self.shown.find_units(marker) is not None
 
 
 def references(request: Any, format: str) -> Iterator[Reference]:
     """Those of a request as it is sent."""
-    sources = Sources()
+    sources = SourceNumbers()
     above: dict[Source, Above] = {}
     alike: dict[tuple[str, str, str], list[Above]] = {}
     for message in testing.read(request, format).messages:
-        for place in sources.read(message):
+        for place in sources.number_texts(message):
             told: dict[Source, str] = {}
             for marker in _markers(place, sources.tag):
                 if marker.source not in (None, ABOVE):
@@ -73,19 +73,19 @@ def references(request: Any, format: str) -> Iterator[Reference]:
                     others = alike[meant.name]
                     how = told.setdefault(marker.source, told.get(marker.source) or _how(marker, meant, others))
                     yield Reference(marker, how, len(others))
-            above[place.source] = here = Above(place, Shown.of(place.text, sources.tag))
+            above[place.source] = here = Above(place, VisibleText.from_text(place.text, sources.tag))
             alike.setdefault(here.name, []).append(here)
 
 
 def _markers(place: NumberedText, tag: str) -> list[Marker]:
-    form = marked(place.text, tag) if place.segment is not None else None
+    form = parse_marked(place.text, tag) if place.segment is not None else None
     return [] if form is None else [*form.markers.values()]
 
 
 def _how(marker: Marker, meant: Above, others: list[Above]) -> str:
     said = ORDINAL.match(marker.label)
     if said is not None:
-        return "nth" if int(said[1]) == meant.place.asked.nth else "neither"
+        return "nth" if int(said[1]) == meant.place.call.nth else "neither"
     newest = next(each for each in reversed(others) if each is meant or each.fits(marker))
     return "findable" if newest is meant else "neither"
 
@@ -94,9 +94,9 @@ def measure(session: Recorded) -> tuple[str, Counter[str]]:
     """Folder, and counts of references by how they are found, with their tokens."""
     request = {FORMATS[session.format].history_key: session.history}
     sent = ibidem.compact(request, profile="lossless", format=session.format).request
-    count, found, sources = counter(), Counter[str](), Sources()
+    count, found, sources = counter_for(), Counter[str](), SourceNumbers()
     for message in testing.read(sent, session.format).messages:
-        for place in sources.read(message):
+        for place in sources.number_texts(message):
             found["text"] += count(place.text) if place.segment is not None else 0
             found["marker"] += sum(count(str(marker)) for marker in _markers(place, sources.tag))
     for marker, how, alike in references(sent, session.format):

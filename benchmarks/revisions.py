@@ -17,17 +17,17 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ibidem.billing.budget import Economy
-from ibidem.billing.caching import Caching
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.recordings import LogError, Recording
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.replay import hindsight
-from ibidem.replay.billing import AfterBreak, Replay, messages_of
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.replay import offline_optimum
+from ibidem.replay.replay_bill import AfterBreak, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.evict import Evict
-from ibidem.tokens import counter, remembering
+from ibidem.tokens import cached_counter, counter_for
 
 from .readers import read
 
@@ -63,26 +63,28 @@ def measure(
 ) -> list[Row]:
     for segment in session.segments:  # every price model has its own name for the model
         segment.requests = [replace(sent, model="m") for sent in segment.requests]
-    messages, count = messages_of(session), remembering(counter())
+    messages, count = parse_histories(session), cached_counter(counter_for())
     found = []
     for label in labels:
         lifetime, read_, write = MODELS[label]
-        price = Price("m", ((0, Rates(1.0, read_, write, write)),), Caching(0, 1, lifetime, lifetime), "anthropic")
+        price = Price("m", ((0, Rates(1.0, read_, write, write)),), CacheRules(0, 1, lifetime, lifetime), "anthropic")
         replay = Replay(session, Prices({"m": price}), count, messages)
         base = replay.bill(by_rule=True).costs
-        economy = Economy(read=1.0, write=1.0) if free else Economy(read=read_, write=write, lifetime=lifetime)
+        economy = (
+            CachePricing(read=1.0, write=1.0) if free else CachePricing(read=read_, write=write, lifetime=lifetime)
+        )
         for name in names:
-            strategies = profiles.named(name)
+            strategies = profiles.profile_strategies(name)
             if isinstance(strategies[0], Evict):
                 strategies = (replace(strategies[0], **overrides),)
             for world in WORLDS:
-                told = replay.told(world, by_rule=True)
+                told = replay.reported_usage(world, by_rule=True)
                 simulation = Simulation(session, messages, strategies, replay.weights, count, economy, told)
                 costs = replay.bill(simulation.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)
                 if hind and simulation.phases:
-                    best = hindsight.best(replay, simulation.phases, after_break=world, by_rule=True).cost
+                    best = offline_optimum.find_optimum(replay, simulation.phases, after_break=world, by_rule=True).cost
                 found.append(Row(label, name, world, sum(base), sum(costs), max([0.0, *ratios]), best))
     return found
 
@@ -126,9 +128,9 @@ def main() -> None:
     names = tuple(args.profile or ("lossless", "recoverable", "aggressive"))
     overrides = {key: eval(value) for key, _, value in (each.partition("=") for each in args.set)}
     sessions = []
-    for path in logs_in(args.folder):
+    for path in find_logs(args.folder):
         try:
-            sessions += read(str(path), load(path))
+            sessions += read(str(path), load_log(path))
         except LogError:
             continue
     table: dict[tuple[str, str, str], Total] = {}

@@ -18,7 +18,7 @@ from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, Marker, Source
 from ibidem.model import Text
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 
 from .corpus import Recorded, sessions
 
@@ -45,7 +45,7 @@ KNOBS: dict[str, dict[str, object]] = {
 
 def measure(session: Recorded, settings: dict[str, Any]) -> tuple[str, str, int, Counter[str], int]:
     """Folder, name, tokens of results, tokens saved by strategy, and how many edits made something larger."""
-    count = counter()
+    count = counter_for()
     request = {FORMATS[session.format].history_key: session.history}
     strategy = ibidem.BackReferences(**settings)
     result = ibidem.compact(request, strategies=[strategy], format=session.format)
@@ -93,7 +93,7 @@ def knobs(pool: ProcessPoolExecutor, recorded: list[Recorded]) -> None:
 
 
 def markers() -> None:
-    count = counter()
+    count = counter_for()
     read, call = Source("result", 14), Source("call", 13, "content")
     lines: dict[str, Any] = {"source": read, "unit": "line", "first": 120, "last": 340}
     written: dict[str, Any] = {"source": call, "unit": "line", "first": 1, "last": 80}
@@ -108,9 +108,9 @@ def markers() -> None:
         "below the first of a part": Marker("731", **lines),
         "below the first, numbered": Marker("731", **lines, own=118),
         "below the first, numbered in place": Marker("731", **lines, own=120),
-        "below one for the same source": Marker("731", **lines, leans=True),
-        "below one for the same source, numbered": Marker("731", **lines, own=118, leans=True),
-        "below one for the same source, in place": Marker("731", **lines, own=120, leans=True),
+        "below one for the same source": Marker("731", **lines, omits_source=True),
+        "below one for the same source, numbered": Marker("731", **lines, own=118, omits_source=True),
+        "below one for the same source, in place": Marker("731", **lines, own=120, omits_source=True),
         "lines as a diff shows them": Marker(**known, **lines, label="Read(src/app.py)", view="with -"),
         "lines of the part itself": Marker(**known, source=ABOVE, unit="line", first=12, last=40),
         "lines of the part itself, below the first": Marker("731", source=ABOVE, unit="line", first=12, last=40),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from ibidem.store.limits import DEFAULT_BYTES
+from ibidem.store.retention import DEFAULT_BYTES
 
 from .units import LIVE_BYTES, SIZES, Units, units
 from .warm import redis_server

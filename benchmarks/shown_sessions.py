@@ -14,9 +14,9 @@ from ibidem.billing.usage import Usage
 from ibidem.recordings import Recording
 from ibidem.recordings.recording import RecordedRequest, RecordedSegment
 from ibidem.report.aggregate import Report, ReportRequest, add_up
-from ibidem.report.log_summary import facts_of, paid_requests
+from ibidem.report.log_summary import paid_requests, summarize_session
 from ibidem.report.measure import ReportSettings, measure_session
-from ibidem.report.session_result import FileFigures
+from ibidem.report.session_result import FileResult
 
 from .history import line, text
 
@@ -79,10 +79,10 @@ def made_up_report(sessions: int = 48, profiles: tuple[str, ...] = PROFILES) -> 
     rng = random.Random(20)
     found = [_recording(rng, number) for number in range(sessions)]
     figures = [measure_session(each, ReportSettings(profiles)) for each in found]
-    facts = [facts_of(each) for each in found]
+    facts = [summarize_session(each) for each in found]
     paid = [one for each in facts for one in paid_requests(each, Prices())]
     size = sum(len(str(each.segments[0].history)) for each in found)
-    report = add_up(profiles, [FileFigures(figures, size=size)], lambda _: None, paid)
+    report = add_up(profiles, [FileResult(figures, size=size)], lambda _: None, paid)
     report.files_read = sessions
     report.asked = ReportRequest("Requests from 2026-05-04 to 2026-07-03.")
     return report

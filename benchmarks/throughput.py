@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
-from ibidem.billing.calibration import Weights, weigh
+from ibidem.billing.calibration import TokenWeights, weigh_message
 from ibidem.recordings import LogError
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.replay.billing import messages_of
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.replay.replay_bill import parse_histories
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.tokens import counter, remembering
+from ibidem.tokens import cached_counter, counter_for
 
 from .readers import read
 
@@ -69,10 +69,10 @@ def read_all(contents: dict[str, bytes]) -> list[Any]:
 
 def count_all(sessions: list[Any]) -> None:
     for session in sessions:
-        count = remembering(counter())
-        for history in messages_of(session):
+        count = cached_counter(counter_for())
+        for history in parse_histories(session):
             for message in history:
-                weigh(message, Weights(), count)
+                weigh_message(message, TokenWeights(), count)
 
 
 def report_all(contents: dict[str, bytes], settings: ReportSettings) -> None:
@@ -95,7 +95,7 @@ def peak(log: Path, *words: str, program: Sequence[str] = ("-m", "ibidem.cli")) 
 
 
 def throughput(folder: Path, rounds: int) -> None:
-    contents = {str(path): load(path) for path in logs_in(folder)}
+    contents = {str(path): load_log(path) for path in find_logs(folder)}
     megabytes = sum(map(len, contents.values())) / 1e6
     sessions = read_all(contents)
     report_all({"one": ONE_REQUEST}, ReportSettings(BOTH))  # what is loaded once

@@ -16,9 +16,16 @@ from datetime import UTC
 from random import Random
 from typing import NamedTuple
 
-from ibidem.cli.gain_trial import draw_arms
-from ibidem.gains import TrialUnit
-from ibidem.trial.arms import REREADS, WORTH_EXCLUDING, ArmComparison, by_share, compare, difference
+from ibidem.cli.gain_experiment import draw_comparison
+from ibidem.trial.ab_comparison import (
+    REREADS,
+    WORTH_EXCLUDING,
+    VariantComparison,
+    compare_ratio,
+    compare_variants,
+    group_by_share,
+)
+from ibidem.usage_db import AssignedConversation
 
 SHOWN_SEED = 2
 """Of the ledger that is printed; in the first one, an interval misses the truth, as one in twenty does."""
@@ -53,13 +60,13 @@ class Work(NamedTuple):
 STEADY = Work()
 
 
-def made_up(count: int, truth: Truth, seed: int, work: Work = STEADY) -> list[TrialUnit]:
+def made_up(count: int, truth: Truth, seed: int, work: Work = STEADY) -> list[AssignedConversation]:
     rng = Random(seed)
     shares = [work.shares[number * len(work.shares) // count] for number in range(count)]
     return [_unit(rng, number, share, truth, 1 + work.drift * number / count) for number, share in enumerate(shares)]
 
 
-def _unit(rng: Random, number: int, share: float, truth: Truth, more: float) -> TrialUnit:
+def _unit(rng: Random, number: int, share: float, truth: Truth, more: float) -> AssignedConversation:
     arm = "rewrite" if rng.random() < share else "measure"
     requests = max(1, round(rng.lognormvariate(4.0, 0.75)))
     turns = 1 + _some(rng, requests - 1, TURN_SHARE)
@@ -69,7 +76,7 @@ def _unit(rng: Random, number: int, share: float, truth: Truth, more: float) -> 
     edits = _some(rng, requests, EDIT_SHARE)
     whole = requests * rng.lognormvariate(10.5, 0.5)
     tokens = round(whole * (1 - truth.saving * rewrites))
-    return TrialUnit(
+    return AssignedConversation(
         unit=str(number),
         first=BEGIN + 3600 * number,
         arm=arm,
@@ -111,7 +118,7 @@ class Found(NamedTuple):
 def simulated(seeds: int, conversations: int, truth: Truth, work: Work = STEADY) -> Found:
     found = Found(Counter(), Counter(), Counter())
     for seed in range(seeds):
-        compared = compare(made_up(conversations, truth, seed + 1, work))
+        compared = compare_variants(made_up(conversations, truth, seed + 1, work))
         for each in compared.differences:
             if each.low is not None and each.high is not None:
                 key = each.ratio.key
@@ -121,8 +128,8 @@ def simulated(seeds: int, conversations: int, truth: Truth, work: Work = STEADY)
     return found
 
 
-def _excluded(compared: ArmComparison) -> Iterator[str]:
-    told = compared.rereads
+def _excluded(compared: VariantComparison) -> Iterator[str]:
+    told = compared.reread_difference
     if told is not None and told.ever_low is not None and told.ever_high is not None:
         if told.ever_high < WORTH_EXCLUDING:
             yield f"+{WORTH_EXCLUDING:g} excluded"
@@ -139,13 +146,16 @@ def looked_at(seeds: int, conversations: int, truth: Truth, work: Work = STEADY)
     return Counter(words for units in ledgers for words in {*_missed(units, truth.extra)})
 
 
-def _missed(units: Sequence[TrialUnit], extra: float) -> Iterator[str]:
+def _missed(units: Sequence[AssignedConversation], extra: float) -> Iterator[str]:
     for count in range(EVERY, len(units) + 1, EVERY):
-        compared = [each for each in by_share(units[:count]) if each.enough]
-        told = difference(REREADS, compared) if compared else None
+        compared = [each for each in group_by_share(units[:count]) if each.has_enough]
+        told = compare_ratio(REREADS, compared) if compared else None
         if told is None or told.spread is None or told.value is None:
             continue
-        for words, half in (("for one look", told.spread.once), ("for all looks", told.spread.ever())):
+        for words, half in (
+            ("for one look", told.spread.fixed_half_width),
+            ("for all looks", told.spread.anytime_half_width()),
+        ):
             if abs(told.value - extra) > half:
                 yield f"interval {words} misses"
             if told.value - extra > half:
@@ -162,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     asked = parser.parse_args()
     truth, work = Truth(asked.extra, asked.saving), Work(asked.shares, asked.drift)
-    draw_arms(compare(made_up(asked.conversations, truth, SHOWN_SEED, work)), "", UTC)
+    draw_comparison(compare_variants(made_up(asked.conversations, truth, SHOWN_SEED, work)), "", UTC)
     print(f"\n{asked.seeds} made-up ledgers of {asked.conversations} conversations:")
     found = simulated(asked.seeds, asked.conversations, truth, work)
     for key, told in found.told.items():

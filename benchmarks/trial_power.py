@@ -19,11 +19,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ibidem.trial.estimates import Estimate
-from ibidem.trial.evalue import bet
+from ibidem.trial.evalue import bet_payoff
 from ibidem.trial.outcomes import PointResult
 from ibidem.trial.page import write_trial_page
-from ibidem.trial.stats import HARM_ENOUGH, LEVEL, Judgement, judge
-from ibidem.trial.verdict import Setting
+from ibidem.trial.trial_statistics import HARM_ENOUGH, LEVEL, TrialStatistics, compute_statistics
+from ibidem.trial.verdict import TrialConditions
 from tests.support.reader import FaultyReader
 
 SHOWN_SEED = 1
@@ -34,7 +34,7 @@ DRAWS = 999
 class Run(NamedTuple):
     """One trial."""
 
-    judgement: Judgement
+    judgement: TrialStatistics
     stopped: bool
     """The bet was won at some moment."""
 
@@ -51,15 +51,15 @@ class Simulated:
 
     @property
     def alarm(self) -> float:
-        return self.share(lambda run: run.judgement.alarm)
+        return self.share(lambda run: run.judgement.has_alarm)
 
     @property
     def agreement(self) -> float:
-        return self.share(lambda run: run.judgement.agreement.alarm)
+        return self.share(lambda run: run.judgement.agreement.has_alarm)
 
     @property
     def looks(self) -> float:
-        return self.share(lambda run: run.judgement.looks.alarm)
+        return self.share(lambda run: run.judgement.looks.has_alarm)
 
     @property
     def matches(self) -> float:
@@ -71,7 +71,7 @@ class Simulated:
 
     @property
     def either(self) -> float:
-        return self.share(lambda run: run.stopped or run.judgement.alarm)
+        return self.share(lambda run: run.stopped or run.judgement.has_alarm)
 
     def estimates(self, weighted: bool) -> tuple[list[Estimate], list[Estimate]]:
         """Of O1 and O2, where there are intervals."""
@@ -107,7 +107,7 @@ def simulate(
     runs = []
     for seed in seeds:
         points = change(reader.draw(seed), seed)
-        runs.append(Run(judge(points, seed=seed, draws=DRAWS), ever_stopped(points)))
+        runs.append(Run(compute_statistics(points, seed=seed, draws=DRAWS), ever_stopped(points)))
     return Simulated(reader, runs)
 
 
@@ -120,7 +120,7 @@ def ever_stopped(points: Iterable[PointResult]) -> bool:
 
     votes = [vote(point) for point in points]
     wins, losses = accumulate(each > 0 for each in votes), accumulate(each < 0 for each in votes)
-    return any(bet(won, lost) >= HARM_ENOUGH for won, lost in zip(wins, losses, strict=True))
+    return any(bet_payoff(won, lost) >= HARM_ENOUGH for won, lost in zip(wins, losses, strict=True))
 
 
 def dropped(points: list[PointResult], seed: int) -> list[PointResult]:
@@ -171,7 +171,7 @@ def picture(file: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     reader = FaultyReader(samples=4, fails=0.1, mixed=True)
-    setting = Setting(
+    setting = TrialConditions(
         model="a made-up model",
         date="2026-01-01",
         profile="lossless",
@@ -184,7 +184,7 @@ def picture(file: Path) -> None:
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver:
         source = Path(place, "page.html")
         with source.open("w", encoding="utf-8") as stream:
-            write_trial_page(judge(reader.draw(SHOWN_SEED), seed=SHOWN_SEED), setting, stream)
+            write_trial_page(compute_statistics(reader.draw(SHOWN_SEED), seed=SHOWN_SEED), setting, stream)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1180, "height": 1200})
         page.goto(source.as_uri())

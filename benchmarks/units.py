@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ibidem
-from ibidem.engine.notebook import Notebook
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.edge.server import serve
+from ibidem.engine.journal_store import JournalStore
+from ibidem.proxy.accounting.usage_writer import UsageWriter
+from ibidem.proxy.edge.server import serve_proxy
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
 
@@ -74,7 +74,7 @@ def talk_through(store: Store, turns: int, seed: int) -> int:
     """All turns of a conversation, kept as the proxy keeps them; bytes of its last request."""
     talk = Talk(turns, LINES, seed)
     session = ibidem.Session("recoverable", store=store)
-    notebook, now, body = Notebook(session, store, f"conversation {seed}"), 0.0, b""
+    notebook, now, body = JournalStore(session, store, f"conversation {seed}"), 0.0, b""
     for length in talk.lengths:
         body = talk.request(length)
         now += 10.0
@@ -136,8 +136,8 @@ async def kept_by_redis(told: Connection, base: str, profile: str, url: str | No
     """The proxy as it runs in a team: with a store that others share, and a ledger."""
     settings = Settings(port=0, upstreams={"anthropic": base}, profile=profile)
     store: Store = RedisStore(url, prefix="{proxy}:") if url else MemoryStore()
-    gains = GainsWriter(Path(ledger), "")
-    await serve(settings, ready=lambda address: told.send(address.url), store=store, gains=gains)
+    gains = UsageWriter(Path(ledger), "")
+    await serve_proxy(settings, ready=lambda address: told.send(address.url), store=store, gains=gains)
 
 
 def of_proxy(profile: str, url: str | None, folder: Path, rounds: int) -> tuple[dict[int, float], float, float, float]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import orjson
 
 import ibidem
-from ibidem.engine.notebook import Notebook
+from ibidem.engine.journal_store import JournalStore
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
 
 from .work import Project, Step, steps
@@ -99,7 +99,7 @@ class Run(NamedTuple):
 def run(talk: Talk, profile: str, store: Store | None) -> Run:
     """All turns of a conversation. Without a store, notes are kept by the session alone."""
     session = ibidem.Session(profile, store=store or MemoryStore())
-    notebook = Notebook(session, store, "a conversation") if store is not None else None
+    notebook = JournalStore(session, store, "a conversation") if store is not None else None
     turns, points = dict[int, float](), dict[int, float]()
     total = half = now = 0.0
     changes, last = 0, talk.lengths[-1]

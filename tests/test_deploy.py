@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ibidem.cli.proxy.command import proxy
 from ibidem.providers.routes import SESSION_HEADERS
-from ibidem.proxy.page.dashboard import metrics
+from ibidem.proxy.page.dashboard import format_metrics
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import growing, talk
 
@@ -139,7 +139,7 @@ def test_the_dashboard_asks_for_what_a_proxy_tells() -> None:
             found.send("anthropic", body)
         found.send("anthropic", b"{")
         state = found.settled(8)
-    families = [*text_string_to_metric_families(metrics(state))]
+    families = [*text_string_to_metric_families(format_metrics(state))]
     labels = {sample.name: {*sample.labels} for family in families for sample in family.samples}
     named = {family.name + "_total" * (family.type == "counter") for family in families} | {*labels}
     took = {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}

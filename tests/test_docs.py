@@ -34,7 +34,7 @@ import ibidem
 from ibidem.rules import RULES
 from ibidem.rules.demands import Rule
 from ibidem.testing import Says, Upstream
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 
 from .test_repository import LAYERS, SOURCE
 
@@ -248,7 +248,7 @@ def test_every_rule_has_its_source(rule: Rule) -> None:
 def test_markers_cost_what_is_said() -> None:
     rows = re.findall(r"^\| (\d+) \|.*?`(\[ibidem .+?\])`", (ROOT / "docs" / "markers.md").read_text(), re.MULTILINE)
     assert len(rows) == 24
-    count = counter()
+    count = counter_for()
     assert [(count(marker), marker) for _, marker in rows] == [(int(tokens), marker) for tokens, marker in rows]
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from ibidem import gains
-from ibidem.gains import DAY_SECONDS, Gains, GainsError, Sum
-from ibidem.proxy.books import gains as writing
-from ibidem.proxy.books.explained import REVISED
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem import usage_db
+from ibidem.proxy.accounting import usage_writer as writing
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
+from ibidem.proxy.accounting.miss_cause import REVISED
+from ibidem.proxy.accounting.usage_writer import UsageWriter
+from ibidem.usage_db import DAY_SECONDS, UsageDatabase, UsageDatabaseError, UsageTotals
 from tests.support.locked import held
 from tests.support.modes import mortal
 
@@ -35,10 +35,10 @@ def exchange(number: int = 1, **more: object) -> ExchangeRow:
     return ExchangeRow(**{"id": f"e{number}", "at": NOW, "path": "/v1/messages", **known, **tokens, **names, **more})  # type: ignore[arg-type]
 
 
-def write(file: Path, *rows: ExchangeRow, session: str = "", observed: bool = False, project: str = "") -> GainsWriter:
-    writer = GainsWriter(file, project)
+def write(file: Path, *rows: ExchangeRow, session: str = "", observed: bool = False, project: str = "") -> UsageWriter:
+    writer = UsageWriter(file, project)
     for row in rows:
-        writer.note(row, session, lost=False, observed=observed)
+        writer.note(row, session, is_lost=False, observed=observed)
     writer.close()
     return writer
 
@@ -53,8 +53,8 @@ def test_what_was_noted_is_read(file: Path) -> None:
     write(file, exchange(1), exchange(2, outcome="failed open"), revised, session="s-1", project="/src/app")
     write(file, exchange(4, paid=None, would_have_paid=None, output_paid=0.0, conversation=None))
     assert [each.name for each in file.parent.iterdir()] == [file.name], "the last to close it leaves no log"
-    with Gains(file) as found:
-        assert found.session("s-1") == Sum(
+    with UsageDatabase(file) as found:
+        assert found.session_totals("s-1") == UsageTotals(
             requests=3,
             conversations=2,
             rewritten=2,
@@ -70,11 +70,11 @@ def test_what_was_noted_is_read(file: Path) -> None:
             written_1h=15,
             output=21,
         )
-        assert found.session("s-2") is found.session("") is None
-        total = found.total()
-        assert (total.requests, total.conversations, total.unpriced, total.saved) == (4, 2, 1, 0.75)
-        assert (total.share, total.input) == (0.5, 520)
-        assert {name: each.requests for name, each in found.sums("project").items()} == {"/src/app": 3, "": 1}
+        assert found.session_totals("s-2") is found.session_totals("") is None
+        total = found.total_usage()
+        assert (total.requests, total.conversations, total.unpriced, total.saved_dollars) == (4, 2, 1, 0.75)
+        assert (total.saved_share, total.input_tokens) == (0.5, 520)
+        assert {name: each.requests for name, each in found.totals_by_name("project").items()} == {"/src/app": 3, "": 1}
     if os.name == "posix":
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o777 == 0o700
@@ -83,9 +83,9 @@ def test_what_was_noted_is_read(file: Path) -> None:
 def test_what_was_only_observed_saved_nothing(file: Path) -> None:
     write(file, exchange(paid=0.5, would_have_paid=0.125), observed=True)
     write(file, exchange(paid=0.25, would_have_paid=1.0))
-    with Gains(file) as found:
-        total = found.total()
-    assert (total.paid, total.would_have_paid, total.saved, total.could_save) == (0.75, 1.5, 0.75, 0.375)
+    with UsageDatabase(file) as found:
+        total = found.total_usage()
+    assert (total.paid, total.would_have_paid, total.saved_dollars, total.could_save) == (0.75, 1.5, 0.75, 0.375)
     assert total.observed == 1
 
 
@@ -93,32 +93,32 @@ def test_a_conversation_counts_once_in_each_sum(file: Path) -> None:
     day = NOW - NOW % DAY_SECONDS
     write(file, *(exchange(at=day + hours * 3600.0) for hours in (1, 2, 25, 26)))
     write(file, exchange(at=day + 3600.0))  # of another run
-    with Gains(file) as found:
-        days = [found.total(day + number * DAY_SECONDS, day + (number + 1) * DAY_SECONDS) for number in (0, 1)]
+    with UsageDatabase(file) as found:
+        days = [found.total_usage(day + number * DAY_SECONDS, day + (number + 1) * DAY_SECONDS) for number in (0, 1)]
         assert [(each.requests, each.conversations) for each in days] == [(3, 2), (2, 1)]
-        assert found.span() == (day + 3600.0, day + 26 * 3600.0)
-        assert found.total().conversations == 2
-        assert found.total(since=day + 2 * 3600).requests == 3
-        assert found.total(until=day + 2 * 3600).requests == 2
+        assert found.time_range() == (day + 3600.0, day + 26 * 3600.0)
+        assert found.total_usage().conversations == 2
+        assert found.total_usage(since=day + 2 * 3600).requests == 3
+        assert found.total_usage(until=day + 2 * 3600).requests == 2
 
 
 def test_a_file_that_is_not_there_is_empty_and_stays_away(file: Path) -> None:
-    with Gains(file) as found:
-        assert found.total() == Sum()
-        assert found.session("s") is None
-    assert gains.forget(file) == Sum()
-    GainsWriter(file).close()
+    with UsageDatabase(file) as found:
+        assert found.total_usage() == UsageTotals()
+        assert found.session_totals("s") is None
+    assert usage_db.delete_usage(file) == UsageTotals()
+    UsageWriter(file).close()
     assert not file.parent.exists()
 
 
 def test_names_may_be_anything(file: Path) -> None:
     names: dict[str, Any] = {"model": "m\0\ud800\x1b[31m", "client": "x" * 5000}
     write(file, exchange(**names, fresh=10**30), session="a\nb", project="/src/\u202eapp")
-    with Gains(file) as found:
-        assert found.session("a\nb")
-        assert [*found.sums("model")] == ["m\\x00\\ud800\\x1b[31m"]
-        assert [*found.sums("project")] == ["/src/\\u202eapp"]
-        assert [len(name) for name in found.sums("client")] == [gains.MAX_NAME]
+    with UsageDatabase(file) as found:
+        assert found.session_totals("a\nb")
+        assert [*found.totals_by_name("model")] == ["m\\x00\\ud800\\x1b[31m"]
+        assert [*found.totals_by_name("project")] == ["/src/\\u202eapp"]
+        assert [len(name) for name in found.totals_by_name("client")] == [usage_db.MAX_NAME]
 
 
 # --- a file that cannot be used -----------------------------------------------------------------------------------
@@ -164,13 +164,13 @@ def test_a_file_that_cannot_be_used_is_told_once_and_left_alone(
     file.parent.mkdir()
     make(file)
     before = file.read_bytes() if file.is_file() else None
-    with pytest.raises(GainsError) as raised, Gains(file) as found:
-        found.total()
+    with pytest.raises(UsageDatabaseError) as raised, UsageDatabase(file) as found:
+        found.total_usage()
     assert f"{file}: {words}" in str(raised.value)
     assert "\n" not in str(raised.value)
-    writer = GainsWriter(file)
+    writer = UsageWriter(file)
     for number in range(3):
-        writer.note(exchange(number), "", lost=False, observed=False)
+        writer.note(exchange(number), "", is_lost=False, observed=False)
         time.sleep(writing.BATCH_SECONDS * 1.5)
     writer.close()
     told = [record.getMessage() for record in caplog.records]
@@ -182,29 +182,29 @@ def test_a_file_that_cannot_be_used_is_told_once_and_left_alone(
 
 def test_a_file_that_is_locked_is_written_to_later(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(file, exchange())
-    writer = GainsWriter(file)
+    writer = UsageWriter(file)
     with held(file, "BEGIN IMMEDIATE"):
         started = time.monotonic()
-        writer.note(exchange(2), "", lost=False, observed=False)
+        writer.note(exchange(2), "", is_lost=False, observed=False)
         assert time.monotonic() - started < 0.1, "nobody waits for the file"
         deadline = time.monotonic() + 30
         while not writer.trouble and time.monotonic() < deadline:
             time.sleep(0.02)
-        with Gains(file) as found:
-            assert found.total().requests == 1, "who reads does not wait"
-        with pytest.raises(GainsError, match="another process keeps it locked"):
-            gains.forget(file)
+        with UsageDatabase(file) as found:
+            assert found.total_usage().requests == 1, "who reads does not wait"
+        with pytest.raises(UsageDatabaseError, match="another process keeps it locked"):
+            usage_db.delete_usage(file)
     writer.close()
     assert writer.trouble == ""
     assert len(caplog.records) == 1
-    with Gains(file) as found:
-        assert found.total().requests == 2
+    with UsageDatabase(file) as found:
+        assert found.total_usage().requests == 2
 
 
 READS_AND_WRITES = """
 import sys
 from pathlib import Path
-from ibidem.gains import Gains
+from ibidem.usage_db import Gains
 from tests.test_gains import exchange, write
 
 print(write(Path(sys.argv[1]), exchange()).trouble)
@@ -234,13 +234,13 @@ def test_what_is_forgotten_is_gone(file: Path, what: str | None) -> None:
     else:
         file.parent.mkdir()
         UNUSABLE[what][0](file)
-    writer = GainsWriter(file)
-    assert gains.forget(file).requests == (2 if what is None else 0)
+    writer = UsageWriter(file)
+    assert usage_db.delete_usage(file).requests == (2 if what is None else 0)
     assert list(file.parent.iterdir()) == []
-    writer.note(exchange(3), "", lost=False, observed=False)  # a proxy that runs goes on
+    writer.note(exchange(3), "", is_lost=False, observed=False)  # a proxy that runs goes on
     writer.close()
-    with Gains(file) as found:
-        assert found.total().requests == 1
+    with UsageDatabase(file) as found:
+        assert found.total_usage().requests == 1
 
 
 # --- how much is kept ---------------------------------------------------------------------------------------------
@@ -250,14 +250,14 @@ def test_old_rows_are_added_up_by_the_day(file: Path) -> None:
     old = NOW - 500 * DAY_SECONDS
     start = old - old % DAY_SECONDS
     write(file, *(exchange(at=start + number) for number in range(10)), exchange(at=start + DAY_SECONDS), exchange())
-    with Gains(file) as found:
-        assert {name: each.requests for name, each in found.sums("model").items()} == {
-            gains.EARLIER: 11,
+    with UsageDatabase(file) as found:
+        assert {name: each.requests for name, each in found.totals_by_name("model").items()} == {
+            usage_db.EARLIER: 11,
             "claude-sonnet-4-5": 1,
         }
-        assert [found.total(start, start + days * DAY_SECONDS).requests for days in (1, 2)] == [10, 11]
-        assert found.span() == (start + DAY_SECONDS / 2, NOW)
-        total = found.total()
+        assert [found.total_usage(start, start + days * DAY_SECONDS).requests for days in (1, 2)] == [10, 11]
+        assert found.time_range() == (start + DAY_SECONDS / 2, NOW)
+        total = found.total_usage()
     assert (total.requests, total.paid, total.would_have_paid) == (12, 3.0, 6.0)
 
 
@@ -268,8 +268,8 @@ def test_rows_that_are_too_many_are_added_up(file: Path, monkeypatch: pytest.Mon
         write(file, *(exchange(at=NOW + batch * 40 + number) for number in range(40)))
         with closing(sqlite3.connect(file)) as connection:
             assert connection.execute("SELECT count(*) FROM exchanges").fetchone()[0] <= 100
-    with Gains(file) as found:
-        assert (found.total().requests, found.total().paid) == (240, 60.0)
+    with UsageDatabase(file) as found:
+        assert (found.total_usage().requests, found.total_usage().paid) == (240, 60.0)
 
 
 # --- several processes --------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ def test_rows_that_are_too_many_are_added_up(file: Path, monkeypatch: pytest.Mon
 WRITES = """
 import sys, time
 from pathlib import Path
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem.proxy.accounting.usage_writer import GainsWriter
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
 
 writer, forever = GainsWriter(Path(sys.argv[1])), sys.argv[2] == "forever"
 for number in range(10**9 if forever else int(sys.argv[2])):
@@ -301,14 +301,18 @@ def test_several_processes_write_at_once(file: Path) -> None:
     """To a file that none of them finds there."""
     writers = [writing_process(file, "1000") for _ in range(3)]
     while any(each.poll() is None for each in writers):
-        with Gains(file, patience=5.0) as found:
-            assert 0 <= found.total().requests <= 3000
+        with UsageDatabase(file, patience=5.0) as found:
+            assert 0 <= found.total_usage().requests <= 3000
         time.sleep(0.05)
     for each in writers:
         each.communicate()
         assert each.returncode == 0
-    with Gains(file) as found:
-        assert (found.total().requests, found.total().paid, found.total().conversations) == (3000, 3000.0, 3)
+    with UsageDatabase(file) as found:
+        assert (found.total_usage().requests, found.total_usage().paid, found.total_usage().conversations) == (
+            3000,
+            3000.0,
+            3,
+        )
 
 
 @pytest.fixture
@@ -327,14 +331,14 @@ def test_who_is_killed_loses_the_last_moment_at_most(file: Path, endless: subpro
     killed = time.time()
     endless.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
     endless.wait()
-    with Gains(file, patience=5.0) as found:
-        span = found.span()
+    with UsageDatabase(file, patience=5.0) as found:
+        span = found.time_range()
         assert span is not None
         assert killed - span[1] <= 1.5
-        before = found.total().requests
+        before = found.total_usage().requests
     write(file, exchange())
-    with Gains(file) as found:
-        assert found.total().requests == before + 1
+    with UsageDatabase(file) as found:
+        assert found.total_usage().requests == before + 1
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
@@ -345,7 +349,7 @@ def test_who_is_killed_loses_the_last_moment_at_most(file: Path, endless: subpro
 def test_reading_loads_nothing_but_the_standard_library(file: Path) -> None:
     write(file, exchange(), session="s-1")
     code = (
-        "import sys; from pathlib import Path; from ibidem.gains import Gains; "
+        "import sys; from pathlib import Path; from ibidem.usage_db import Gains; "
         "assert Gains(Path(sys.argv[1])).session('s-1').requests == 1; "
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
@@ -360,19 +364,19 @@ def test_a_session_is_found_quickly_among_many(file: Path) -> None:
     for number in range(20):
         write(file, *(exchange() for _ in range(500)), session=f"s-{number}")
     with closing(sqlite3.connect(file)) as connection:
-        query = f"EXPLAIN QUERY PLAN SELECT {gains.SUMMED} FROM exchanges WHERE session = ? AND session <> ''"
+        query = f"EXPLAIN QUERY PLAN SELECT {usage_db.TOTALS_SQL} FROM exchanges WHERE session = ? AND session <> ''"
         plan = " ".join(row[3] for row in connection.execute(query, ["s-7"]))
     assert "exchanges_by_session" in plan
-    with Gains(file) as found:
-        session = found.session("s-7")
+    with UsageDatabase(file) as found:
+        session = found.session_totals("s-7")
     assert session is not None
     assert session.requests == 500
 
 
 # ── requests on a subscription ──────────────────────────────────────────────────────────────────────────────────────
 
-FIRST_COLUMNS = [column for column in gains.EXCHANGE_COLUMNS if column not in gains.LATER_COLUMNS]
-FIRST_FIELDS = [name for name in Sum._fields if name not in gains.LATER_FIELDS]
+FIRST_COLUMNS = [column for column in usage_db.EXCHANGE_COLUMNS if column not in usage_db.LATER_COLUMNS]
+FIRST_FIELDS = [name for name in UsageTotals._fields if name not in usage_db.LATER_FIELDS]
 
 
 def write_first_build(file: Path) -> None:
@@ -387,42 +391,47 @@ def write_first_build(file: Path) -> None:
         database.execute(
             f"INSERT INTO days VALUES ({', '.join('?' * (len(FIRST_FIELDS) + 1))})", [1, *[1] * len(FIRST_FIELDS)]
         )
-        database.execute(f"PRAGMA application_id = {gains.GAINS_ID}")
+        database.execute(f"PRAGMA application_id = {usage_db.GAINS_ID}")
         database.execute("PRAGMA user_version = 1")
 
 
 def test_file_without_later_columns_is_read_and_continued(file: Path) -> None:
     write_first_build(file)
     before = file.read_bytes()
-    with Gains(file) as found:
-        old = found.total()
-        assert found.sums("model")[""].requests == 1
+    with UsageDatabase(file) as found:
+        old = found.total_usage()
+        assert found.totals_by_name("model")[""].requests == 1
     assert file.read_bytes() == before
-    assert (old.requests, old.plan.requests, old.removed) == (2, 0, 0)
+    assert (old.requests, old.plan_totals.requests, old.removed) == (2, 0, 0)
     write(file, exchange(1, plan=True, removed=130))
-    with Gains(file) as found:
-        new = found.total()
-    assert (new.requests, new.plan.requests, new.plan.removed, new.by_use.requests) == (3, 1, 130, 2)
+    with UsageDatabase(file) as found:
+        new = found.total_usage()
+    assert (new.requests, new.plan_totals.requests, new.plan_totals.removed, new.pay_per_use_totals.requests) == (
+        3,
+        1,
+        130,
+        2,
+    )
 
 
 def test_requests_on_a_subscription_are_summed_apart(file: Path) -> None:
     write(file, exchange(1, removed=65), exchange(2, plan=True, removed=130, conversation="c2"))
     write(file, exchange(3, plan=True, removed=999), observed=True)
-    with Gains(file) as found:
-        total = found.total()
-    by_use = total.by_use
+    with UsageDatabase(file) as found:
+        total = found.total_usage()
+    by_use = total.pay_per_use_totals
     assert (by_use.requests, by_use.conversations, by_use.paid, by_use.would_have_paid) == (1, 1, 0.25, 0.5)
-    assert (by_use.output_paid, by_use.removed, by_use.plan) == (0.125, 65, Sum())
-    assert total.by_use.input == 130
-    assert total.plan == Sum(
+    assert (by_use.output_paid, by_use.removed, by_use.plan_totals) == (0.125, 65, UsageTotals())
+    assert total.pay_per_use_totals.input_tokens == 130
+    assert total.plan_totals == UsageTotals(
         requests=2, conversations=2, paid=0.5, would_have_paid=0.75, output_paid=0.25, fresh=260, removed=130
     )
-    assert total.plan.removed_share == pytest.approx(1 / 3)
+    assert total.plan_totals.removed_share == pytest.approx(1 / 3)
 
 
 def test_subscription_survives_when_rows_are_rolled_up(file: Path) -> None:
     old = NOW - 500 * DAY_SECONDS
     write(file, exchange(1, plan=True, removed=130, at=old), exchange(2, at=old))
-    with Gains(file) as found:
-        total = found.total()
-    assert (total.plan.requests, total.plan.removed, total.by_use.requests) == (1, 130, 1)
+    with UsageDatabase(file) as found:
+        total = found.total_usage()
+    assert (total.plan_totals.requests, total.plan_totals.removed, total.pay_per_use_totals.requests) == (1, 130, 1)

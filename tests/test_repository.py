@@ -18,9 +18,9 @@ import pytest
 import ibidem
 from benchmarks import house
 from ibidem.engine.journal import STATE_VERSION
-from ibidem.gains import GAINS_VERSION
 from ibidem.report.export import JSON_SCHEMA
 from ibidem.store.schema import MIGRATIONS
+from ibidem.usage_db import GAINS_VERSION
 
 from .__main__ import CHECKS, CI_CHECKS
 

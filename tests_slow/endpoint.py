@@ -92,14 +92,14 @@ def silent() -> Iterator[tuple[str, list[float]]]:
 
 
 def history(seen: Seen, format: str) -> list[Json]:
-    found: list[Json] = seen.json[formats.named(format).history_key]
+    found: list[Json] = seen.json[formats.format_named(format).history_key]
     return found
 
 
 def results(body: Any, format: str) -> list[str]:
     """Texts of all results, in order."""
-    read = formats.named(format).read
-    messages = [read(index, wire) for index, wire in enumerate(body[formats.named(format).history_key])]
+    read = formats.format_named(format).read_message
+    messages = [read(index, wire) for index, wire in enumerate(body[formats.format_named(format).history_key])]
     return ["\n".join(_texts(result)) for message in messages for result in message.results]
 
 

@@ -99,7 +99,7 @@ class Gate:
             method, target, headers = wire.parse_head(head)
             if method != "CONNECT":
                 self._log(who, urlsplit(target).netloc, method, target, headers, clear=True)
-                writer.write(wire.head(502, [("content-length", "0"), ("connection", "close")]))
+                writer.write(wire.response_head(502, [("content-length", "0"), ("connection", "close")]))
                 await writer.drain()
                 return
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -131,7 +131,7 @@ class Gate:
                 else:
                     await _forward_body(reader, None, known)
                     about = [("content-type", "application/json"), ("content-length", str(len(canned)))]
-                    writer.write(wire.head(200, about) + canned)
+                    writer.write(wire.response_head(200, about) + canned)
                     await writer.drain()
         finally:
             back.cancel()

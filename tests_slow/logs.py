@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ibidem import formats, recordings
-from ibidem.recordings.discovery import discover, load
+from ibidem.recordings.discovery import discover_logs, load_log
 from ibidem.recordings.recording import RequestBody
 from ibidem.testing import Seen, Upstream
 
@@ -97,7 +97,11 @@ class Place:
 
     def recorded(self) -> list[recordings.Recording]:
         """What the reader finds where the agent keeps its logs."""
-        return [each for path in discover({}, self.home, "linux") for each in recordings.read(str(path), load(path))]
+        return [
+            each
+            for path in discover_logs({}, self.home, "linux")
+            for each in recordings.read(str(path), load_log(path))
+        ]
 
 
 def turns(upstream: Upstream) -> list[Seen]:
@@ -114,7 +118,7 @@ def same(
 ) -> None:
     """Request by request, the history as the log tells it is the one that was sent, but for what `as_logged` takes
     out of both. The first ones may be passed over: the log was changed since."""
-    key = formats.named(session.format).history_key
+    key = formats.format_named(session.format).history_key
     read: list[RequestBody] = list(session.requests())
     assert len(read) == len(seen), (len(read), len(seen))
     for number, (found, sent) in list(enumerate(zip(read, seen, strict=True)))[after:]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 
@@ -61,7 +61,7 @@ def _upstream(told: Connection) -> None:
 
 def _proxy(told: Connection, upstream: str, settings: dict[str, Any]) -> None:
     upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream)
-    with Running(Settings(port=0, upstreams=upstreams, **settings), MemoryStore()) as proxy:
+    with BackgroundServer(Settings(port=0, upstreams=upstreams, **settings), MemoryStore()) as proxy:
         told.send(proxy.url)
         told.recv()
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from ibidem.proxy.settings import FIELDS, FOLDER_BYTES, FOLDER_PROFILES, Settings, read
+from ibidem.proxy.settings import FIELDS, FOLDER_BYTES, FOLDER_PROFILES, Settings, read_settings
 from ibidem.store import MemoryStore, reference
 from tests.support.modes import mortal
 from tests.support.raw import Peer, answering, connect, proxied
@@ -81,12 +81,14 @@ def test_a_folder_never_decides(tmp_path: Path, tally: Tally) -> None:
     (own / "ibidem.toml").write_text("[proxy]\nmemory_mb = 100\nbudget_ms = 500\n")
     for _ in range(20_000):
         (here / "ibidem.toml").write_bytes(written(rng))
-        found, line = (loaded := read({}, {}, here, own)).settings, loaded.line()
+        found, line = (loaded := read_settings({}, {}, here, own)).settings, loaded.source_line()
         for name in FIELDS:
             value, held = getattr(found, name), getattr(before, name)
             if value != held:
                 counts[name] += 1
-                assert value in FOLDER_PROFILES if name == "profile" else FIELDS[name].limit and 0 < value < held
+                assert (
+                    value in FOLDER_PROFILES if name == "profile" else FIELDS[name].can_be_lowered and 0 < value < held
+                )
                 assert f"{name} " in line.replace(",", " ")
         assert found.upstreams == before.upstreams
         assert line.isprintable()
@@ -106,7 +108,7 @@ def test_a_folder_does_not_hold_us_up(tmp_path: Path, tally: Tally) -> None:
         runs = []
         for _ in range(3):
             start = time.perf_counter()
-            assert read({}, {}, tmp_path, None).settings == Settings()
+            assert read_settings({}, {}, tmp_path, None).settings == Settings()
             runs.append(time.perf_counter() - start)
         took[name] = min(runs)
     tally("files that are slow to read, in ms", **{name: round(1e3 * each) for name, each in took.items()})
@@ -258,12 +260,12 @@ def test_no_token_but_the_right_one_opens(settings: dict[str, Any], tally: Tally
         "*",
         "null",
     )
-    from ibidem.proxy.edge.server import Running
+    from ibidem.proxy.edge.server import BackgroundServer
     from tests.support.raw import Server, to
 
     with (
         Server(answering()) as server,
-        Running(to(server.url, host="0.0.0.0", token="TOKEN", **settings), store) as proxy,
+        BackgroundServer(to(server.url, host="0.0.0.0", token="TOKEN", **settings), store) as proxy,
     ):
         url = proxy.url.replace("0.0.0.0", "127.0.0.1")
         for _ in range(3_000):

@@ -16,7 +16,7 @@ SLOW, REQUESTS = 300, 200
 def test_half_heads_are_let_go_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch, tally: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("ibidem.proxy.edge.incoming.HEAD_TIME", 2.0)
+    monkeypatch.setattr("ibidem.proxy.edge.server_protocol.HEAD_TIME", 2.0)
     with proxied(answering(*[OK] * REQUESTS)) as (_, proxy):
         slow = [connect(proxy.url) for _ in range(SLOW)]
         for each in slow:

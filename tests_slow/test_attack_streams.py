@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.store import MemoryStore
 from ibidem.testing import Calls, Upstream, conv
 from tests.proxy.test_streams import HEAD, PROVIDERS, chunk, post
@@ -50,7 +50,7 @@ def test_sse_split_at_every_byte(format: str, tmp_path: Path, tally: Tally) -> N
     log, equal = tmp_path / "log.jsonl", 0
     with (
         Server(script) as server,
-        Running(to(server.url, json_log=str(log)), MemoryStore()) as proxy,
+        BackgroundServer(to(server.url, json_log=str(log)), MemoryStore()) as proxy,
         connect(proxy.url) as client,
     ):
         for _ in range(1, len(payload)):

@@ -16,9 +16,9 @@ import pytest
 
 import ibidem
 from ibidem import recordings
-from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing import Slow, Upstream
-from ibidem.testing.hard import HARD
+from ibidem.testing.adversarial import HARD
 from tests.cli import test_trial
 from tests.engine import test_growth
 from tests.proxy.test_dashboard import HOSTILE
@@ -68,7 +68,7 @@ ODD_TEXTS = (HOSTILE, "\ud800\udfff\ud800", "\x00\x1b]0;title\x07", "x" * 3_000_
 def test_hostile_texts_in_recordings_and_in_chromium(tmp_path: Path, tally: Tally) -> None:
     folder, page_file = tmp_path / "record", tmp_path / "report.html"
     asked = views = scripts = 0
-    with talk(record=str(folder), gains=GainsWriter(tmp_path / "gains.sqlite3"), strict=False) as found:
+    with talk(record=str(folder), gains=UsageWriter(tmp_path / "gains.sqlite3"), strict=False) as found:
         for number, odd in enumerate(ODD_TEXTS):
             for body in growing("anthropic", 3, seed=number + 1, first=f"{odd[:3000]} {number}"):
                 body["messages"].append({"role": "user", "content": f"{odd}"})
@@ -143,7 +143,7 @@ def test_trial_resumes_after_each_interruption(logs: Path, tmp_path: Path, how: 
         assert result.exit_code == 0, result.output
         times = Counter(seen.text for seen in upstream.seen)
     found = test_trial.known(out)
-    lost = sum(sum(each[:2]) for each in found.dropped().values())
+    lost = sum(sum(each[:2]) for each in found.dropped_samples().values())
     tally(
         f"trial, {how.name}",
         interruptions=len(INTERRUPTIONS),
@@ -151,7 +151,7 @@ def test_trial_resumes_after_each_interruption(logs: Path, tmp_path: Path, how: 
         planned=40,
         calls_of_one_sample=max(times.values()) / 2,
         lost=lost,
-        points=len(found.results()),
+        points=len(found.point_results()),
     )
     assert max(times.values()) == 2, "a request is sent once for each of its two samples"
     assert times.total() <= 40

@@ -83,7 +83,7 @@ def rewritten(seen: list[Seen], format: str) -> float:
     assert len(last) < len(whole) - 1.5 * len(FILE)
     assert ibidem.compact(whole, format=format).request == last
     for before, after in pairwise(seen):
-        key = ibidem.formats.named(format).history_key
+        key = ibidem.formats.format_named(format).history_key
         assert len(after.json[key]) > len(before.json[key])
     return 1 - len(last) / len(whole)
 

@@ -81,16 +81,16 @@ def dies(number: int) -> int:
 
 def test_work_that_kills_every_worker_is_told_and_the_rest_is_done(place: Place) -> None:
     with DaskWorkers(place.cluster.address) as workers:
-        assert sorted(workers.each(dies, range(6), lost=lambda number: -number)) == [-3, 0, 1, 2, 4, 5]
+        assert sorted(workers.run_tasks(dies, range(6), lost_result=lambda number: -number)) == [-3, 0, 1, 2, 4, 5]
         with pytest.raises(IbidemError, match="workers died, perhaps out of memory"):
-            list(workers.each(dies, [3]))
+            list(workers.run_tasks(dies, [3]))
 
 
 def test_a_cluster_without_workers_is_told(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "WORKERS_WITHIN", 3.0)
     told = pytest.raises(IbidemError, match="has no workers: start some")
     with bench.cluster(tmp_path, 0, "1GiB", place.variables) as empty, DaskWorkers(empty.address) as workers, told:
-        list(workers.each(abs, [1]))
+        list(workers.run_tasks(abs, [1]))
 
 
 def test_workers_of_other_versions_are_not_believed(place: Place) -> None:

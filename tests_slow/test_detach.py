@@ -23,8 +23,8 @@ import pytest
 
 from ibidem.cli.running_clients import RECENT_SECONDS
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Thinks, Upstream
-from ibidem.testing.answers import Thought
-from ibidem.testing.signing import REFUSAL, fits, signature_of
+from ibidem.testing.answers import ThinkingPart
+from ibidem.testing.signing import REFUSAL, has_valid_thinking, signature_of
 
 from .conftest import Tally
 from .test_clients import FILE, QUIET
@@ -48,12 +48,14 @@ class Provider:
         if not seen.json.get("tools"):
             return Says("ok")
         body = plain(seen.json)
-        if not fits(body):
+        if not has_valid_thinking(body):
             self.rejected += 1
             return Fails(400, message=REFUSAL)
         self.accepted.append(json.dumps(body["messages"]))
         answer, signature = self._script(seen), signature_of(body)
-        signed = (part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts)
+        signed = (
+            part._replace(signature=signature) if isinstance(part, ThinkingPart) else part for part in answer.parts
+        )
         return replace(answer, parts=tuple(signed))
 
 

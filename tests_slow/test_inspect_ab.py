@@ -11,7 +11,7 @@ import pytest
 
 from ibidem.testing import Calls, Says, Upstream, by_turn
 from ibidem.testing.answers import Answer
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
 from tests.frameworks.contract import framework_named
 
 from .frameworks import ROOT, environment, python_for

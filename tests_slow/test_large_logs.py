@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ibidem.recordings.streams import STREAMED_BYTES
+from ibidem.recordings.log_streams import STREAMED_BYTES
 from tests.report.test_large_logs import MOST_TIMES, extra_memory
 
 from .conftest import Tally

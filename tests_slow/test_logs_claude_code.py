@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from ibidem import rules
-from ibidem.formats import named, parse
+from ibidem.formats import format_named, parse_request
 from ibidem.testing import Answer, Calls, Says, Seen, Thinks, Upstream
 
 from .wire_logs import PATIENCE, Agent, Json, installed, sent, told, version
@@ -239,7 +239,11 @@ def test_tools_reminders_thinking_a_sub_agent_a_compaction_and_further_turns(
     assert len(wire) == 14
     same(claude, wire)
     same_by_lines(claude, wire)
-    broken = {violation.rule for body in wire for violation in rules.violations(parse(body, named("anthropic")))}
+    broken = {
+        violation.rule
+        for body in wire
+        for violation in rules.violations(parse_request(body, format_named("anthropic")))
+    }
     assert broken <= {"alternating-roles"}
     tally(f"claude code with {model}", version=version(claude, "claude"), requests=len(wire))
 

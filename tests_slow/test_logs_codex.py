@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ibidem import rules
-from ibidem.formats import named, parse
+from ibidem.formats import format_named, parse_request
 from ibidem.testing import Answer, Calls, Raw, Says, Seen, Thinks, Upstream, by_turn
 
 from .wire_logs import Agent, Json, installed, sent, told, version
@@ -63,7 +63,7 @@ def logs(agent: Agent) -> Iterator[Path]:
 
 
 def broken(body: Json) -> set[str]:
-    return {violation.rule for violation in rules.violations(parse(body, named("openai-responses")))}
+    return {violation.rule for violation in rules.violations(parse_request(body, format_named("openai-responses")))}
 
 
 def same(agent: Agent, bodies: list[Json]) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings import recorded
-from ibidem.recordings.log import read_log
+from ibidem.recordings import proxy_recordings
+from ibidem.recordings.log_file import read_log
 from ibidem.testing import Calls, Upstream
 
 from .test_logs_claude_code import FILE, PATH, QUIET, SUMMARY, bash, logs, options, plain, scripted, work
@@ -67,7 +67,9 @@ def test_the_log_and_the_recording_tell_the_same_requests(
     files = sorted(folder.glob("*.jsonl.gz"))
     exact, found = [], []
     for path in files:
-        exact += [(row["at"], bodies) for row, bodies in recorded.bodies(read_log(str(path), path.read_bytes()))]
+        exact += [
+            (row["at"], bodies) for row, bodies in proxy_recordings.read_bodies(read_log(str(path), path.read_bytes()))
+        ]
         for session in recordings.read(str(path), path.read_bytes()):
             assert (session.agent, bool(session.id), session.skipped) == ("claude-code", True, [])
             found += [(about.answered or 0.0, body) for body, about in session.requests()]

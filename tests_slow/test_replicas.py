@@ -190,7 +190,7 @@ over, and nobody waits for that: a client that goes on at once may be faster."""
 
 def noted(talk: AgentTalk, store: RedisStore) -> Known:
     """As the store has it: read as another replica would."""
-    found = Conversations("recoverable", store, 1, 2**30).find_or_begin((talk.way.format, ""), talk.request(TURNS))
+    found = Conversations("recoverable", store, 1, 2**30).find_or_create((talk.way.format, ""), talk.request(TURNS))
     rows = json.loads(found.conversation.session.state())["notes"]
     known: Known = {}
     for length, _digest, (idle, context, refused, cached, *_), as_is, _at, _context, stopped, unwanted, *_ in rows:

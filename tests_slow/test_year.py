@@ -15,7 +15,7 @@ import pytest
 from benchmarks.report import SINCE, first_dollars
 from benchmarks.year import END, SMALL_FILES, Year, year
 from ibidem import recordings, rules
-from ibidem.formats import named, parse
+from ibidem.formats import format_named, parse_request
 
 ROOT = Path(__file__).parent.parent
 SIZE = 20_000_000
@@ -35,9 +35,9 @@ def test_every_line_is_read_and_every_request_is_one_that_a_provider_takes(logs:
             assert all(each.usage for segment in session.segments for each in segment.requests)
             for segment in session.segments:
                 causes.add(segment.cause)
-                key = named(session.format).history_key
+                key = format_named(session.format).history_key
                 body = {key: segment.history[: segment.requests[-1].length]}
-                assert not list(rules.violations(parse(body, named(session.format)))), path
+                assert not list(rules.violations(parse_request(body, format_named(session.format)))), path
     assert agents == {"claude-code", "codex"}
     assert causes == {"start", "compaction"}
 

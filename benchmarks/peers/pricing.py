@@ -15,10 +15,10 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from ibidem import formats
-from ibidem.billing.calibration import weigh
+from ibidem.billing.calibration import weigh_message
 from ibidem.model import to_json
-from ibidem.replay.billing import AfterBreak, Charge, Replay, Step
-from ibidem.replay.views import AS_RECORDED, MessageChange, SentView
+from ibidem.replay.replay_bill import AfterBreak, Charge, Replay, ReplayStep
+from ibidem.replay.sent_views import AS_RECORDED, MessageChange, SentView
 
 from .sessions import SYSTEM, Json, Sampled, head_of
 
@@ -104,11 +104,11 @@ def charged(replay: Replay, requests: Sequence[Sent], world: AfterBreak) -> list
     return [_charge(step, sent, last, world) for step, sent, last in zip(replay.steps, requests, before, strict=False)]
 
 
-def _charge(step: Step, sent: Sent, last: Sent | None, world: AfterBreak) -> Charge:
+def _charge(step: ReplayStep, sent: Sent, last: Sent | None, world: AfterBreak) -> Charge:
     if last is None or last.head == sent.head or step.shared <= 0:
         before = last.view if last is not None else None
-        return step.charge(sent.view, step.kept(sent.view, before), world, by_rule=False)
-    return step.charge(sent.view, 0, world, by_rule=False, found=_still_found(step, last, sent))
+        return step.price_request(sent.view, step.unchanged_entries(sent.view, before), world, by_rule=False)
+    return step.price_request(sent.view, 0, world, by_rule=False, cache_read=_still_found(step, last, sent))
 
 
 class Provider:
@@ -125,18 +125,18 @@ class Provider:
         step, sent = next(self._views)
         charge = _charge(step, sent, self._last, "hit")
         self._last, usage = sent, step.sent.usage
-        size = usage.input - step.scale * sent.view.before(step.sent.length) if usage else None
+        size = usage.input - step.scale * sent.view.removed_before(step.sent.length) if usage else None
         return {"context": None if size is None else max(0, round(size)), "cached": round(charge.read)}
 
 
-def _still_found(step: Step, last: Sent, sent: Sent) -> float:
+def _still_found(step: ReplayStep, last: Sent, sent: Sent) -> float:
     """Tokens in the cache of a request with another head than the one before: what was only added to is found as far
     as it was there before, and nothing behind it."""
     if last.head.tools != sent.head.tools or not (last.head.extended and sent.head.extended):
         return 0.0
-    could = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
+    could = step.price_request(AS_RECORDED, step.shared, "hit", by_rule=False).read
     # `charge` takes off what the view takes out before that place: here, what was added to the head.
-    return min(step.head, could) + step.scale * sent.view.before(0)
+    return min(step.head, could) + step.scale * sent.view.removed_before(0)
 
 
 def views_of(one: Sampled, turns: Iterable[Json]) -> Iterator[Sent]:
@@ -167,7 +167,7 @@ class _Weighing:
 
     def __init__(self, one: Sampled) -> None:
         self.one, self.replay = one, one.replay
-        self.dialect = formats.named(one.recording.format)
+        self.dialect = formats.format_named(one.recording.format)
 
     def change(self, segment: int, place: int, entry: Any) -> MessageChange:
         return MessageChange(place, hash(_text(entry)), self._weight(segment, place) - self._new(segment, place, entry))
@@ -200,15 +200,15 @@ class _Weighing:
 
     def _weight(self, segment: int, place: int) -> float:
         message = self.replay.messages[segment][place]
-        weighed = weigh(message, self.replay.weights, self.one.count)
-        return weighed.visible + (self.replay.thought(message) if weighed.thinking else 0.0)
+        weighed = weigh_message(message, self.replay.weights, self.one.count)
+        return weighed.visible + (self.replay.thinking_tokens(message) if weighed.thinking else 0.0)
 
     def _new(self, segment: int, place: int, entry: Any) -> float:
         """Thinking that is still there is as large as it was: most of it is sealed."""
-        weighed = weigh(self.dialect.read(place, entry), self.replay.weights, self.one.count)
+        weighed = weigh_message(self.dialect.read_message(place, entry), self.replay.weights, self.one.count)
         before = self.replay.messages[segment][place]
-        whole = weigh(before, self.replay.weights, self.one.count).thinking
-        thought = self.replay.thought(before) * weighed.thinking / whole if whole else weighed.thinking
+        whole = weigh_message(before, self.replay.weights, self.one.count).thinking
+        thought = self.replay.thinking_tokens(before) * weighed.thinking / whole if whole else weighed.thinking
         return weighed.visible + thought
 
 

@@ -18,10 +18,10 @@ from ibidem.billing.calibration import Count
 from ibidem.billing.prices import Prices
 from ibidem.model import Message, Text, ToolCall
 from ibidem.recordings import LogError, RecordedSegment, Recording
-from ibidem.recordings.discovery import load, logs_in
-from ibidem.recordings.recording import by_model
-from ibidem.replay.billing import Replay, Step, idle_between, messages_of
-from ibidem.tokens import counter, remembering
+from ibidem.recordings.discovery import find_logs, load_log
+from ibidem.recordings.recording import is_model_entry
+from ibidem.replay.replay_bill import Replay, ReplayStep, idle_between, parse_histories
+from ibidem.tokens import cached_counter, counter_for
 
 from ..readers import read
 
@@ -45,11 +45,11 @@ class Sampled:
     @cached_property
     def count(self) -> Count:
         models = self.recording.models
-        return remembering(counter(models[0] if models else None))
+        return cached_counter(counter_for(models[0] if models else None))
 
     @cached_property
     def replay(self) -> Replay:
-        return Replay(self.recording, Prices(), self.count, messages_of(self.recording))
+        return Replay(self.recording, Prices(), self.count, parse_histories(self.recording))
 
 
 def sampled(folder: Path, number: int, megabytes: float) -> tuple[list[Sampled], int]:
@@ -57,9 +57,9 @@ def sampled(folder: Path, number: int, megabytes: float) -> tuple[list[Sampled],
     the digest of the name decides, so that it is the same sample wherever it is taken."""
     found: dict[str, list[Sampled]] = {}
     total = 0
-    for path in logs_in(folder):
+    for path in find_logs(folder):
         try:
-            recordings = read(str(path), load(path))
+            recordings = read(str(path), load_log(path))
         except LogError:
             continue
         name = path.relative_to(folder).as_posix() if folder.is_dir() else path.name
@@ -79,7 +79,7 @@ def _digest(name: str) -> bytes:
 
 def handed_over(one: Sampled, *, parts: bool) -> Json:
     """A session as a worker gets it; with what stands in each entry, for those who convert it."""
-    recording, dialect = one.recording, formats.named(one.recording.format)
+    recording, dialect = one.recording, formats.format_named(one.recording.format)
     segments: list[Json] = [{"history": segment.history} for segment in recording.segments]
     if parts:
         for segment, history in zip(segments, one.replay.messages, strict=True):
@@ -105,12 +105,12 @@ def _requests(one: Sampled) -> Iterator[Json]:
         }
 
 
-def _answer_end(segment: RecordedSegment, step: Step, after: Step | None) -> int:
+def _answer_end(segment: RecordedSegment, step: ReplayStep, after: ReplayStep | None) -> int:
     """Up to which entry the model answered."""
     same = after is not None and after.segment == step.segment
     end = step.sent.length
     longest = after.sent.length if same and after is not None else len(segment.history)
-    while end < longest and by_model(segment.history[end]):
+    while end < longest and is_model_entry(segment.history[end]):
         end += 1
     return end
 
@@ -165,7 +165,7 @@ def _call(call: ToolCall) -> Json:
 
 def floor_seconds(one: Sampled) -> float:
     """Processor time that nobody can do without: each request parsed, its results digested, written again."""
-    key, total = formats.named(one.recording.format).history_key, 0.0
+    key, total = formats.format_named(one.recording.format).history_key, 0.0
     for step in one.replay.steps:
         history = one.recording.segments[step.segment].history[: step.sent.length]
         body = orjson.dumps({**one.recording.head, key: history})

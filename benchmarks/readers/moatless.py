@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ibidem.recordings.chat import Chat
-from ibidem.recordings.counts import name_of, usage_of
-from ibidem.recordings.log import Log, seconds
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log, parse_timestamp
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, RecordedRequest, RecordedSegment, Recording
+from ibidem.recordings.usage_fields import first_name, litellm_usage
 
 AGENT = "moatless"
 
@@ -56,7 +56,7 @@ def _flat(row: Json) -> list[Any]:
 def _nodes(log: Log, line: int, row: Json) -> dict[Any, _Node]:
     nodes: dict[Any, _Node] = {}
     for raw in _flat(row):
-        with log.tolerating(line):
+        with log.skip_bad_line(line):
             key, parent = raw["node_id"], raw["parent_id"]
             if key is None:
                 raise ValueError("a node without an id")
@@ -73,18 +73,18 @@ def _tell(node: _Node, raw: Json) -> None:
     if not steps and raw.get("action"):
         steps = [{"action": raw["action"], "observation": raw.get("observation") or raw.get("output")}]
     text = raw.get("assistant_message")
-    chat = Chat()
+    chat = ChatBuilder()
     if said := raw.get("message") or raw.get("user_message"):
-        chat.say("user", said)
+        chat.add_message("user", said)
         node.said.extend(chat.history)
     if steps or text:
         made = [_call(step["action"], f"call_{raw['node_id']}_{number}") for number, step in enumerate(steps, 1)]
-        chat.answer(text or next((thought for thought, _ in made if thought), None), [call for _, call in made])
+        chat.add_response(text or next((thought for thought, _ in made if thought), None), [call for _, call in made])
         for step, (_, call) in zip(steps, made, strict=True):
             if step.get("observation"):
-                chat.result(call["id"], _observed(step["observation"]))
+                chat.add_result(call["id"], _observed(step["observation"]))
         node.sent = _sent(raw, steps, len(node.said))
-        node.said = chat.done().history
+        node.said = chat.finish().history
 
 
 def _call(action: Json, key: str) -> tuple[str | None, Json]:
@@ -104,9 +104,11 @@ def _sent(raw: Json, steps: list[Json], length: int) -> RecordedRequest:
     found = (raw.get("completions") or {}).get("build_action") or raw.get("completion")
     completion: Json = found or next((step["completion"] for step in steps if step.get("completion")), {})
     attempts = completion.get("attempts") or [completion]
-    at = seconds(completion.get("start_time") or raw.get("timestamp"))
-    answered = seconds(completion.get("end_time") or None)
-    return RecordedRequest(length, name_of(completion.get("model")), at, answered, usage_of(attempts[-1].get("usage")))
+    at = parse_timestamp(completion.get("start_time") or raw.get("timestamp"))
+    answered = parse_timestamp(completion.get("end_time") or None)
+    return RecordedRequest(
+        length, first_name(completion.get("model")), at, answered, litellm_usage(attempts[-1].get("usage"))
+    )
 
 
 def _segments(nodes: dict[Any, _Node]) -> list[RecordedSegment]:

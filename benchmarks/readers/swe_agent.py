@@ -15,11 +15,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ibidem.recordings.chat import Chat
-from ibidem.recordings.log import Log
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, Recording
-from ibidem.recordings.titles import title_of
+from ibidem.recordings.titles import prompt_title
 
 AGENT = "swe-agent"
 
@@ -39,7 +39,7 @@ class _SweAgentRun:
     """One attempt at a task."""
 
     def __init__(self, model: str) -> None:
-        self.chat = Chat()
+        self.chat = ChatBuilder()
         self._model = model
         self._made = 0
 
@@ -48,11 +48,11 @@ class _SweAgentRun:
         if role == "assistant" and not message.get("is_demo"):
             self._answer(message, content)
         elif role == "tool":
-            self.chat.result(message["tool_call_ids"][0], content)
-        elif role == "user" and self.chat.due:
-            self.chat.result(next(iter(self.chat.due)), content)
+            self.chat.add_result(message["tool_call_ids"][0], content)
+        elif role == "user" and self.chat.due_calls:
+            self.chat.add_result(next(iter(self.chat.due_calls)), content)
         else:
-            self.chat.say(role, message["content"])
+            self.chat.add_message(role, message["content"])
 
     def _answer(self, message: Json, content: Any) -> None:
         calls = message.get("tool_calls")
@@ -61,7 +61,7 @@ class _SweAgentRun:
             action = {"command": message["action"]}
             calls = [{"id": f"call_{self._made}", "name": "bash", "arguments": action}]
             content = message.get("thought")
-        self.chat.answer(content, calls, model=self._model)
+        self.chat.add_response(content, calls, model=self._model)
 
 
 def _config(row: Json) -> Json:
@@ -75,7 +75,7 @@ def _read(log: Log) -> Iterator[Recording]:
         if not _knows(row):
             continue
         model = project = ""
-        with log.tolerating(line):
+        with log.skip_bad_line(line):
             config = _config(row)
             project = str((config.get("problem_statement") or {}).get("id") or "")
             name = str(((config.get("agent") or {}).get("model") or {}).get("name") or "")
@@ -84,17 +84,17 @@ def _read(log: Log) -> Iterator[Recording]:
         for number, attempt in enumerate(attempts or [row], 1):
             run = _SweAgentRun(model)
             for message in attempt["history"]:
-                with log.tolerating(line):
+                with log.skip_bad_line(line):
                     run.message(message)
             name = f"attempt {number}" if len(attempts) > 1 else ""
-            session = Recording(AGENT, "openai-chat", [run.chat.done()], name=name, id=project, project=project)
+            session = Recording(AGENT, "openai-chat", [run.chat.finish()], name=name, id=project, project=project)
             session.title = _title(attempt["history"])
             yield session
 
 
 def _title(history: list[Any]) -> str:
     """A demonstration begins with a prompt too, of another task."""
-    return title_of(each for each in history if isinstance(each, dict) and not each.get("is_demo"))
+    return prompt_title(each for each in history if isinstance(each, dict) and not each.get("is_demo"))
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ibidem.recordings.chat import Chat
-from ibidem.recordings.counts import name_of, usage_of
-from ibidem.recordings.log import Log, seconds
+from ibidem.recordings.chat_builder import ChatBuilder
+from ibidem.recordings.log_file import Log, parse_timestamp
 from ibidem.recordings.reader import Reader
 from ibidem.recordings.recording import Json, Recording
+from ibidem.recordings.usage_fields import first_name, litellm_usage
 
 AGENT = "tau-bench"
 
@@ -38,13 +38,13 @@ def _is_simulation(value: Any) -> bool:
 
 class _Talk:
     def __init__(self, model: str) -> None:
-        self.chat = Chat()
+        self.chat = ChatBuilder()
         self._model = model
         self._latest: float | None = None
 
     def message(self, message: Json) -> None:
         role, content = message["role"], message.get("content")
-        at = seconds(message.get("timestamp"))
+        at = parse_timestamp(message.get("timestamp"))
         if role == "assistant":
             self._answer(message, at)
             return
@@ -52,23 +52,23 @@ class _Talk:
             for each in message.get("tool_messages") or [message]:
                 if each.get("requestor") != "user":
                     call = each.get("tool_call_id") or each["id"]
-                    self.chat.result(call, each.get("content"), each.get("name"))
-                    self._latest = at or seconds(each.get("timestamp"))
+                    self.chat.add_result(call, each.get("content"), each.get("name"))
+                    self._latest = at or parse_timestamp(each.get("timestamp"))
         elif content is not None and not message.get("tool_calls"):
-            self.chat.say(role, content)
+            self.chat.add_message(role, content)
             self._latest = at
 
     def _answer(self, message: Json, at: float | None) -> None:
         """The whole response, where it was kept, has more counts than the note of its usage."""
         raw = message.get("raw_data")
         response = raw if isinstance(raw, dict) else {}
-        self.chat.answer(
+        self.chat.add_response(
             message.get("content"),
             message.get("tool_calls"),
-            model=name_of(response.get("model"), self._model),
+            model=first_name(response.get("model"), self._model),
             at=self._latest,
-            answered=at,
-            usage=usage_of(response.get("usage")) or usage_of(message.get("usage")),
+            answered_at=at,
+            usage=litellm_usage(response.get("usage")) or litellm_usage(message.get("usage")),
         )
 
 
@@ -77,13 +77,13 @@ def _read(log: Log) -> Iterator[Recording]:
         if not _knows(row):
             continue
         model = domain = ""
-        with log.tolerating(line):
+        with log.skip_bad_line(line):
             info = row.get("info") or {}
             model = str((info.get("agent_info") or {}).get("llm") or "")
             domain = str((info.get("environment_info") or {}).get("domain_name") or "")
         sessions: list[Recording] = []
         for simulation in row["simulations"] if isinstance(row.get("simulations"), list) else [row]:
-            with log.tolerating(line):
+            with log.skip_bad_line(line):
                 sessions.append(_session(log, line, simulation, model, domain))
         yield from sessions
 
@@ -91,13 +91,13 @@ def _read(log: Log) -> Iterator[Recording]:
 def _session(log: Log, line: int, simulation: Json, model: str, domain: str) -> Recording:
     talk = _Talk(model)
     for message in simulation["traj"] if "traj" in simulation else simulation["messages"]:
-        with log.tolerating(line):
+        with log.skip_bad_line(line):
             talk.message(message)
     trial = simulation.get("trial")
     task = str(simulation["task_id"])
     name = task + ("" if trial is None else f" trial {trial}")
-    id_ = name_of(simulation.get("id"), task)
-    return Recording(AGENT, "openai-chat", [talk.chat.done()], name=name, id=id_, project=domain)
+    id_ = first_name(simulation.get("id"), task)
+    return Recording(AGENT, "openai-chat", [talk.chat.finish()], name=name, id=id_, project=domain)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import cache, codetether, devboy, testing
-    from .billing.budget import Economy
-    from .billing.lifetimes import Pauses
+    from .billing.cache_ttl import IdleTimes
+    from .billing.revision_budget import CachePricing
     from .engine.expansion import expand
     from .engine.pipeline import Compacted, compact, detect, validate
     from .engine.session import Session
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from .strategies.profiles import PROFILES
     from .strategies.repair import RepairPairing
     from .strategies.revision import Evict
-    from .strategies.strategy import Fold, Revision, Start, Strategy
+    from .strategies.strategy import ConversationStart, Revision, Strategy, StrategyState
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PROFILES",
     "BackReferences",
+    "CachePricing",
     "Compacted",
+    "ConversationStart",
     "Dedup",
     "DedupToolCalls",
     "Devboy",
     "DropMiddle",
-    "Economy",
     "Edit",
     "Evict",
-    "Fold",
     "FormatError",
     "HintStyle",
     "IbidemError",
+    "IdleTimes",
     "Lingua",
-    "Pauses",
     "Plan",
     "PruneThinking",
     "RepairPairing",
     "Revision",
     "Session",
     "Snippet",
-    "Start",
     "Stats",
     "Strategy",
+    "StrategyState",
     "Violation",
     "__version__",
     "cache",

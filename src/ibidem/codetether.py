@@ -23,7 +23,7 @@ from .plan import Edit, Plan
 from .strategies.ported import Dedup, DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
 from .strategies.profiles import PROFILES
 from .strategies.repair import RepairPairing
-from .strategies.strategy import Start, Strategy
+from .strategies.strategy import ConversationStart, Strategy
 
 __all__ = [
     "HEAD_BYTES",
@@ -92,7 +92,7 @@ def apply_all(messages: list[Any], *, order: Order = "seed") -> ExperimentalStat
     """Run the strategies of a release on `messages`, in place. Raises UsageError for an unknown `order`."""
     if order not in ORDERS:
         raise UsageError(f"order: {order!r} is unknown. Use one of {', '.join(map(repr, ORDERS))}.")
-    stats = _apply(messages, ORDERS[order])
+    stats = _apply_strategies(messages, ORDERS[order])
     if stats.total_bytes_saved:
         log.info(
             "experimental context strategies applied: dedup_hits=%d snippet_hits=%d bytes_saved=%d",
@@ -105,77 +105,77 @@ def apply_all(messages: list[Any], *, order: Order = "seed") -> ExperimentalStat
 
 def prune_thinking(messages: list[Any]) -> ExperimentalStats:
     """Remove thinking from assistant messages before the last four, and such messages without parts."""
-    return _apply(messages, (_THINKING,))
+    return _apply_strategies(messages, (_THINKING,))
 
 
 def dedup_tool_outputs(messages: list[Any]) -> ExperimentalStats:
     """Replace each later copy of a tool result of 256 bytes or more with a marker that names the first call."""
-    return _apply(messages, (_DEDUP,))
+    return _apply_strategies(messages, (_DEDUP,))
 
 
 def prune_low_entropy(messages: list[Any]) -> ExperimentalStats:
     """Shorten runs of spaces and of noise lines in assistant text before the last six messages."""
-    return _apply(messages, (_LINGUA,))
+    return _apply_strategies(messages, (_LINGUA,))
 
 
 def snippet_stale_tool_outputs(messages: list[Any]) -> ExperimentalStats:
     """Elide the middle of tool results of 4096 bytes or more before the last eight messages."""
-    return _apply(messages, (_SNIPPET,))
+    return _apply_strategies(messages, (_SNIPPET,))
 
 
 def collapse_duplicate_calls(messages: list[Any]) -> ExperimentalStats:
     """Replace the arguments of each later copy of a call before the last eight messages."""
-    return _apply(messages, (_CALLS,))
+    return _apply_strategies(messages, (_CALLS,))
 
 
 def trim_middle(messages: list[Any]) -> ExperimentalStats:
     """Replace all but the first two and the last sixteen messages with a marker, from 22 messages on."""
-    return _apply(messages, (_MIDDLE,))
+    return _apply_strategies(messages, (_MIDDLE,))
 
 
 def repair_orphans(messages: list[Any]) -> ExperimentalStats:
     """Answer calls without a result, and remove results without a call."""
-    return _apply(messages, (_PAIRING,))
+    return _apply_strategies(messages, (_PAIRING,))
 
 
-def _apply(messages: list[Any], strategies: Sequence[Strategy]) -> ExperimentalStats:
-    conv = formats.parse(messages, formats.CODETETHER)
-    plan = plan_all(conv, strategies, None, Start(conv)).plan
-    _write(messages, plan)
-    dedup_hits = snippet_hits = saved = 0
+def _apply_strategies(messages: list[Any], strategies: Sequence[Strategy]) -> ExperimentalStats:
+    conv = formats.parse_request(messages, formats.CODETETHER)
+    plan = plan_all(conv, strategies, None, ConversationStart(conv)).plan
+    _write_edits(messages, plan)
+    dedup_hits = snippet_hits = saved_bytes = 0
     for edit in plan:
-        saved += edit.bytes_saved
+        saved_bytes += edit.bytes_saved
         if edit.strategy in DEDUP_LABELS:
             dedup_hits += edit.hits
         else:
             snippet_hits += edit.hits
-    return ExperimentalStats(dedup_hits, snippet_hits, saved)
+    return ExperimentalStats(dedup_hits, snippet_hits, saved_bytes)
 
 
-def _write(messages: list[Any], plan: Plan) -> None:
+def _write_edits(messages: list[Any], plan: Plan) -> None:
     """Change the list, and the messages in it, in place."""
     if plan:
         _unshare(messages)
-    beside: dict[int, list[Edit]] = {}
-    dropped: set[int] = set()
-    dropped_parts: list[Edit] = []
+    insertions: dict[int, list[Edit]] = {}
+    removed_messages: set[int] = set()
+    removed_parts: list[Edit] = []
     for edit in plan:
         if edit.path and edit.op == "drop":
-            dropped_parts.append(edit)
+            removed_parts.append(edit)
         elif edit.path:
-            _container(messages, edit)[edit.path[-1]] = edit.added
+            _edited_container(messages, edit)[edit.path[-1]] = edit.added
         elif edit.op == "drop":
-            dropped.add(edit.message)
+            removed_messages.add(edit.message)
         else:
-            beside.setdefault(edit.message, []).append(edit)
+            insertions.setdefault(edit.message, []).append(edit)
     # from the end, so that positions before a removed part do not change
-    for edit in sorted(dropped_parts, key=lambda edit: edit.path, reverse=True):
-        del _container(messages, edit)[edit.path[-1]]
-    if dropped or beside:
+    for edit in sorted(removed_parts, key=lambda edit: edit.path, reverse=True):
+        del _edited_container(messages, edit)[edit.path[-1]]
+    if removed_messages or insertions:
         messages[:] = [
             new
             for index, message in enumerate(messages)
-            for new in _around(() if index in dropped else (message,), beside.get(index, ()))
+            for new in _with_insertions(() if index in removed_messages else (message,), insertions.get(index, ()))
         ]
 
 
@@ -186,26 +186,26 @@ def _unshare(messages: list[Any]) -> None:
     parts = [part for content in lists for part in content if isinstance(part, dict)]
     objects = [*(message for message in messages if isinstance(message, dict)), *lists, *parts]
     if len({id(each) for each in objects}) < len(objects):
-        messages[:] = map(_copied, messages)
+        messages[:] = map(_copy_message, messages)
 
 
-def _copied(message: Any) -> Any:
+def _copy_message(message: Any) -> Any:
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
         return message
     return {**message, "content": [dict(part) if isinstance(part, dict) else part for part in content]}
 
 
-def _container(messages: list[Any], edit: Edit) -> Any:
+def _edited_container(messages: list[Any], edit: Edit) -> Any:
     value = messages[edit.message]
     for step in edit.path[:-1]:
         value = value[step]
     return value
 
 
-def _around(kept: Sequence[Any], edits: Sequence[Edit]) -> Sequence[Any]:
+def _with_insertions(unchanged: Sequence[Any], edits: Sequence[Edit]) -> Sequence[Any]:
     """Put the messages that edits insert around one, or around none."""
     if not edits:
-        return kept
+        return unchanged
     before = [edit.value for edit in edits if edit.op == "before"]
-    return (*before, *kept, *(edit.value for edit in edits if edit.op == "after"))
+    return (*before, *unchanged, *(edit.value for edit in edits if edit.op == "after"))

@@ -30,7 +30,7 @@ def config_folder() -> Path:
     return _folder("XDG_CONFIG_HOME", ".config", "Library/Application Support", "Config")
 
 
-def variables() -> dict[str, str]:
+def environment_variables() -> dict[str, str]:
     """Return a copy of this process's environment variables."""
     return dict(os.environ)
 
@@ -54,8 +54,10 @@ def has_password(target: str) -> bool:
     _, mark, rest = target.partition("://")
     if not mark:
         return False
-    known = rest.rpartition("@")[0].partition(":")[2]  # before the last @, because a password may contain one unescaped
-    return bool(known) or "password=" in rest.partition("?")[2].lower()
+    password = rest.rpartition("@")[0].partition(":")[
+        2
+    ]  # before the last @, because a password may contain one unescaped
+    return bool(password) or "password=" in rest.partition("?")[2].lower()
 
 
 STORE_DAYS, STORE_BYTES = "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"
@@ -68,20 +70,20 @@ def store_limits() -> tuple[str, str]:
 
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home() / "AppData" / "Local") / FOLDER_NAME / windows
-    if found := os.environ.get(variable):
-        return Path(found) / FOLDER_NAME
-    return home() / (mac if sys.platform == "darwin" else unix) / FOLDER_NAME
+        return Path(os.environ.get("LOCALAPPDATA") or home_folder() / "AppData" / "Local") / FOLDER_NAME / windows
+    if base := os.environ.get(variable):
+        return Path(base) / FOLDER_NAME
+    return home_folder() / (mac if sys.platform == "darwin" else unix) / FOLDER_NAME
 
 
 def install_command(extra: str, *options: str) -> str:
     """Return the command that installs an optional part. It uses the clone, if Ibidem was installed from one."""
-    place = _clone()
-    what = f"'{place or 'ibidem-llm'}[{extra}]'"
-    return " ".join(("pip install", *options, what))
+    clone = _clone_folder()
+    requirement = f"'{clone or 'ibidem-llm'}[{extra}]'"
+    return " ".join(("pip install", *options, requirement))
 
 
-def _clone() -> str:
+def _clone_folder() -> str:
     """Return the folder that Ibidem was installed from; "" if it came from a package index."""
     folder = Path(__file__).parents[2]
     if (folder / "pyproject.toml").is_file():
@@ -99,7 +101,7 @@ def _clone() -> str:
     return path if path and os.path.isdir(path) else ""
 
 
-def home() -> Path:
+def home_folder() -> Path:
     """Return the user's home folder. Raises IbidemError without one."""
     try:
         return Path.home()
@@ -109,30 +111,30 @@ def home() -> Path:
         raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None
 
 
-def read_bounded(path: Path, most: int, way_out: str) -> bytes | None:
+def read_bounded(path: Path, max_bytes: int, advice: str) -> bytes | None:
     """Return the content of a file; None if it is missing. Raises IbidemError with the cause and the advice
     `way_out`."""
     where = one_line(str(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before opening, which alone activates some devices
-            raise IbidemError(f"{where}: not a regular file: {way_out}")
-        found = _read_at_most(path, most + 1)
+            raise IbidemError(f"{where}: not a regular file: {advice}")
+        content = _read_at_most(path, max_bytes + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise IbidemError(f"{where}: {error.strerror or error}: {way_out}") from None
-    if len(found) > most:
-        raise IbidemError(f"{where}: longer than {most:,} bytes: {way_out}")
-    return found
+        raise IbidemError(f"{where}: {error.strerror or error}: {advice}") from None
+    if len(content) > max_bytes:
+        raise IbidemError(f"{where}: longer than {max_bytes:,} bytes: {advice}")
+    return content
 
 
-def _read_at_most(path: Path, most: int) -> bytes:
+def _read_at_most(path: Path, max_bytes: int) -> bytes:
     """Read without using the file size, because kernel files report 0 bytes."""
-    found = bytearray()
+    content = bytearray()
     handle = os.open(path, OPEN_FLAGS)
     try:
-        while len(found) < most and (piece := os.read(handle, min(CHUNK_BYTES, most - len(found)))):
-            found += piece
+        while len(content) < max_bytes and (piece := os.read(handle, min(CHUNK_BYTES, max_bytes - len(content)))):
+            content += piece
     finally:
         os.close(handle)
-    return bytes(found)
+    return bytes(content)

@@ -25,7 +25,7 @@ Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
 """What an edit may change. Everything else in a request is protected (invariant 8)."""
 
 
-def size(text: str) -> int:
+def utf8_size(text: str) -> int:
     """Return the number of UTF-8 bytes. A lone surrogate, which a JSON escape can contain, counts three."""
     return len(text) if text.isascii() else _encoded_size(text)
 
@@ -202,7 +202,7 @@ class Dialect(Protocol):
         """Field of a message that contains thinking separately from its content; empty without one. `read_message`
         ignores it."""
 
-    def read(self, index: int, wire: Any) -> Message: ...
+    def read_message(self, index: int, wire: Any) -> Message: ...
     def server_history(self, head: Mapping[str, Any]) -> bool:
         """Return True if the provider stores a part of the history, so a result may answer a call that is not here."""
 
@@ -229,11 +229,11 @@ class Dialect(Protocol):
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """Return the names of the tools that a request offers."""
 
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+    def has_one_hour_ttl(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         """Return True if the request asks for a TTL of one hour. `recent` are its last messages."""
 
     @property
-    def marks(self) -> Any:
+    def cache_control(self) -> Any:
         """The cache directives of the format, a `formats.cache_control.CacheControl`."""
 
     def user_message(self, text: str) -> Any:
@@ -298,7 +298,7 @@ def to_json(value: Any) -> str:
     return _compact(value)
 
 
-def string(value: Any) -> str:
+def string_or_empty(value: Any) -> str:
     """Return a value that should be a string, or "" for any other type. Wrong types are forwarded, not reported,
     here."""
     return value if isinstance(value, str) else ""

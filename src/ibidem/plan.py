@@ -13,10 +13,22 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from .billing.budget import Point
-from .calls import arguments
-from .model import INSERTED_INDEX, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
-from .wire import Change, Op, rebuild
+from .billing.revision_budget import PricedRevision
+from .model import (
+    INSERTED_INDEX,
+    Conversation,
+    Kind,
+    Message,
+    Part,
+    Path,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    utf8_size,
+)
+from .tool_arguments import arguments_by_name
+from .wire import JsonChange, Op, apply_changes
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +68,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         """Content bytes saved, never negative: a longer text counts 0."""
         if self.counted_bytes is not None:
             return self.counted_bytes
-        return max(0, sum(map(size, self.removed)) - size(self.added))
+        return max(0, sum(map(utf8_size, self.removed)) - utf8_size(self.added))
 
     @property
     def adds_parts(self) -> bool:
@@ -75,7 +87,7 @@ class Plan:
 
     edits: tuple[Edit, ...] = ()
     """The edits, in the order of decision."""
-    points: tuple[Point, ...] = ()
+    points: tuple[PricedRevision, ...] = ()
     """Revisions of text that was already sent, with their prices (invariant 3)."""
 
     def __bool__(self) -> bool:
@@ -100,26 +112,28 @@ class Plan:
         """True if it adds parts to messages, which are then parsed again."""
         return any(edit.path and edit.adds_parts for edit in self.edits)
 
-    def changes(self, prefix: Path = ()) -> list[Change]:
+    def changes(self, prefix: Path = ()) -> list[JsonChange]:
         """Return the changes to the request, one per position. `prefix` leads to the history."""
-        final: dict[tuple[Any, ...], Change] = {}
-        dropped = {edit.message for edit in self.edits if edit.op == "drop" and not edit.path}
-        parts = {(edit.message, edit.path) for edit in self.edits if edit.op == "drop" and edit.path}
+        final: dict[tuple[Any, ...], JsonChange] = {}
+        removed_messages = {edit.message for edit in self.edits if edit.op == "drop" and not edit.path}
+        removed_parts = {(edit.message, edit.path) for edit in self.edits if edit.op == "drop" and edit.path}
         for number, edit in enumerate(self.edits):
-            if edit.path and (edit.message in dropped or (parts and _is_inside(edit, parts))):
+            if edit.path and (edit.message in removed_messages or (removed_parts and _is_inside(edit, removed_parts))):
                 continue
-            change = Change((*prefix, edit.message, *edit.path), edit.op, edit.written)
-            beside = edit.op in ("before", "after")
-            final[(change.path, number) if beside else (change.path, None)] = change
+            change = JsonChange((*prefix, edit.message, *edit.path), edit.op, edit.written)
+            is_insertion = edit.op in ("before", "after")
+            final[(change.path, number) if is_insertion else (change.path, None)] = change
         return list(final.values())
 
 
-def _is_inside(edit: Edit, dropped: set[tuple[int, Path]]) -> bool:
+def _is_inside(edit: Edit, removed_parts: set[tuple[int, Path]]) -> bool:
     """Return True if an edit changes something inside a part that is dropped."""
-    return any((edit.message, edit.path[:length]) in dropped for length in range(1, len(edit.path)))
+    return any((edit.message, edit.path[:length]) in removed_parts for length in range(1, len(edit.path)))
 
 
-def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:
+def apply_plan(
+    conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None
+) -> Conversation:
     """Return the conversation as it will be sent. Messages without edits are the same objects.
 
     If the plan ends in `step`, and the edits before it were applied already to give `sent`, only messages that the step
@@ -127,23 +141,31 @@ def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conver
     """
     if not plan:
         return conv
-    inside: dict[int, list[Edit]] = {}
-    whole: dict[int, list[Edit]] = {}
+    edits_inside: dict[int, list[Edit]] = {}
+    message_edits: dict[int, list[Edit]] = {}
     for edit in plan.edits:
-        (inside if edit.path else whole).setdefault(edit.message, []).append(edit)
-    if inside:
-        for index in [index for index, edits in whole.items() if any(edit.op == "drop" for edit in edits)]:
-            inside.pop(index, None)  # the whole message is removed
-    done: dict[int, Message] = {}
+        (edits_inside if edit.path else message_edits).setdefault(edit.message, []).append(edit)
+    if edits_inside:
+        for index in [index for index, edits in message_edits.items() if any(edit.op == "drop" for edit in edits)]:
+            edits_inside.pop(index, None)  # the whole message is removed
+    reused: dict[int, Message] = {}
     if step is not None and sent is not None:
-        touched = {edit.message for edit in step}
-        done = {message.index: message for message in sent.messages if message.index not in touched}
+        changed_indexes = {edit.message for edit in step}
+        reused = {message.index: message for message in sent.messages if message.index not in changed_indexes}
     messages: list[Message] = []
     for message in conv.messages:
         index = message.index
-        new = done.get(index) or (_edited(conv, message, inside[index]) if index in inside else message)
-        messages.extend(_around(conv, new, whole[index]) if index in whole else (new,))
-    messages.extend(_inserted(conv, edit) for edit in whole.get(len(conv.messages), ()) if edit.op == "before")
+        rewritten_message = reused.get(index) or (
+            _edit_message(conv, message, edits_inside[index]) if index in edits_inside else message
+        )
+        messages.extend(
+            _with_insertions(conv, rewritten_message, message_edits[index])
+            if index in message_edits
+            else (rewritten_message,)
+        )
+    messages.extend(
+        _new_message(conv, edit) for edit in message_edits.get(len(conv.messages), ()) if edit.op == "before"
+    )
     return Conversation(tuple(messages), conv.dialect, conv.head, conv.whole)
 
 
@@ -152,59 +174,61 @@ def apply_step(sent: Conversation, step: Plan) -> Conversation:
 
     Its time depends only on these edits, unlike `apply_plan`, which visits the whole history.
     """
-    inside: dict[int, list[Edit]] = {}
-    beside: dict[int, list[Edit]] = {}
-    dropped: set[int] = set()
+    edits_inside: dict[int, list[Edit]] = {}
+    insertions: dict[int, list[Edit]] = {}
+    removed_messages: set[int] = set()
     for edit in step.edits:
         if edit.path:
-            inside.setdefault(edit.message, []).append(edit)
+            edits_inside.setdefault(edit.message, []).append(edit)
         elif edit.op == "drop":
-            dropped.add(edit.message)
+            removed_messages.add(edit.message)
         else:
-            beside.setdefault(edit.message, []).append(edit)
+            insertions.setdefault(edit.message, []).append(edit)
     messages: Sequence[Message] = sent.messages
-    if inside:
+    if edits_inside:
         messages = [
-            _edited(sent, message, inside[message.index])
-            if message.index in inside and message.index not in dropped
+            _edit_message(sent, message, edits_inside[message.index])
+            if message.index in edits_inside and message.index not in removed_messages
             else message
             for message in messages
         ]
-    if beside:
-        messages = [new for message in messages for new in _around(sent, message, beside.get(message.index, ()))]
-    if dropped:
-        messages = [message for message in messages if message.index not in dropped]
+    if insertions:
+        messages = [
+            new for message in messages for new in _with_insertions(sent, message, insertions.get(message.index, ()))
+        ]
+    if removed_messages:
+        messages = [message for message in messages if message.index not in removed_messages]
     return Conversation(tuple(messages), sent.dialect, sent.head, sent.whole)
 
 
-def _around(conv: Conversation, message: Message, edits: Sequence[Edit]) -> Sequence[Message]:
+def _with_insertions(conv: Conversation, message: Message, edits: Sequence[Edit]) -> Sequence[Message]:
     """Return the messages that replace one."""
     if not edits:
         return (message,)
-    before = [_inserted(conv, edit) for edit in edits if edit.op == "before"]
-    kept = () if any(edit.op == "drop" for edit in edits) else (message,)
-    return (*before, *kept, *(_inserted(conv, edit) for edit in edits if edit.op == "after"))
+    before = [_new_message(conv, edit) for edit in edits if edit.op == "before"]
+    unchanged = () if any(edit.op == "drop" for edit in edits) else (message,)
+    return (*before, *unchanged, *(_new_message(conv, edit) for edit in edits if edit.op == "after"))
 
 
-def _inserted(conv: Conversation, edit: Edit) -> Message:
-    return conv.dialect.read(INSERTED_INDEX, edit.value)
+def _new_message(conv: Conversation, edit: Edit) -> Message:
+    return conv.dialect.read_message(INSERTED_INDEX, edit.value)
 
 
-def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
+def _edit_message(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
     """Apply edits inside a message. Values keep their positions, so that later strategies can name them.
 
     A message that gains parts is parsed again from its new wire form. It must not be edited after that.
     """
     if any(edit.adds_parts for edit in edits):
         changes = Plan(tuple(structs.replace(edit, message=0) for edit in edits)).changes()
-        wire = rebuild([message.wire], changes)[0]
-        return conv.dialect.read(message.index, wire)
+        wire = apply_changes([message.wire], changes)[0]
+        return conv.dialect.read_message(message.index, wire)
     by_path = {edit.path: edit for edit in edits}
-    parts = [new for part in message.parts if (new := _part(part, by_path)) is not None]
+    parts = [new for part in message.parts if (new := _edit_part(part, by_path)) is not None]
     return Message(message.index, message.role, tuple(parts), message.wire)
 
 
-def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
+def _edit_part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     edit = edits.get(part.path)
     if edit is not None and edit.op == "drop":
         return None
@@ -214,7 +238,7 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
             return None
         return part if edit is None else Text(edit.added, part.path)
     if type(part) is ToolCall:
-        return _called(part, edits)
+        return _edit_call(part, edits)
     if type(part) is ToolResult and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
@@ -226,35 +250,35 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     return part
 
 
-def _called(call: ToolCall, edits: Mapping[Path, Edit]) -> ToolCall:
+def _edit_call(call: ToolCall, edits: Mapping[Path, Edit]) -> ToolCall:
     """Return a call with edited arguments."""
     if (new := edits.get(call.input_path)) is not None:
         return structs.replace(call, input=new.written)
     depth = len(call.input_path)
     changes = [
-        Change(path[depth:], "set", edit.added)
+        JsonChange(path[depth:], "set", edit.added)
         for path, edit in edits.items()
         if len(path) == depth + 1 and path[:depth] == call.input_path
     ]
-    return structs.replace(call, input=rebuild(call.input, changes)) if changes else call
+    return structs.replace(call, input=apply_changes(call.input, changes)) if changes else call
 
 
-def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
+def model_texts(message: Message) -> Iterator[tuple[Path, str]]:
     """Yield the texts that the model wrote (messages, and string arguments of calls), with their positions."""
     for part in message.parts:
         if isinstance(part, Text) and message.role == "assistant":
             yield part.path, part.text
         elif isinstance(part, ToolCall):
-            given = arguments(part)
-            if given is None and isinstance(part.input, str):
+            by_name = arguments_by_name(part)
+            if by_name is None and isinstance(part.input, str):
                 yield part.input_path, part.input
-            for key, value in (given or {}).items():
+            for key, value in (by_name or {}).items():
                 if isinstance(value, str):
                     yield (*part.input_path, key), value
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EditTarget:
     """What an edit inside a message would touch."""
 
     kind: Kind
@@ -262,53 +286,53 @@ class Target:
     """The current text, if the edit replaces it."""
 
 
-class Targets:
+class EditTargets:
     """The values that edits of one message may change. Finding one takes constant time."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self._parts: dict[Path, Part] = {}
-        self._texts: dict[Path, Target] = {}
+        self._texts: dict[Path, EditTarget] = {}
         self._calls: dict[Path, ToolCall] = {}
-        self._given: dict[Path, Mapping[Any, Any]] = {}
+        self._arguments_by_name: dict[Path, Mapping[Any, Any]] = {}
         for part in message.parts:
             self._parts.setdefault(part.path, part)
             if isinstance(part, ToolResult):
                 for segment in part.segments:
                     if isinstance(segment, Text) and not segment.bound:
-                        self._texts.setdefault(segment.path, Target("result", segment.text))
+                        self._texts.setdefault(segment.path, EditTarget("result", segment.text))
             elif isinstance(part, Text):
                 if message.role == "assistant" and not part.bound:
-                    self._texts.setdefault(part.path, Target("assistant text", part.text))
+                    self._texts.setdefault(part.path, EditTarget("assistant text", part.text))
             elif isinstance(part, ToolCall) and not part.bound:
                 self._calls.setdefault(part.input_path, part)
 
-    def of(self, edit: Edit) -> Target | None:
+    def find_target(self, edit: Edit) -> EditTarget | None:
         """Return what an edit would change; None if the position is protected, or not for this kind of edit."""
         if edit.adds_parts:
-            return Target("messages")
+            return EditTarget("messages")
         if edit.op == "drop":
             part = self._parts.get(edit.path)
             if isinstance(part, ToolResult):
-                return Target("messages")
-            return Target("thinking") if isinstance(part, Thinking) and part.removable else None
-        found = self._texts.get(edit.path) or self._argument(edit.path)
-        written = edit.value is None or isinstance(edit.value, str)
-        return found if found is not None and (written or found.kind == "arguments") else None
+                return EditTarget("messages")
+            return EditTarget("thinking") if isinstance(part, Thinking) and part.removable else None
+        target_at = self._texts.get(edit.path) or self._argument_target(edit.path)
+        is_text = edit.value is None or isinstance(edit.value, str)
+        return target_at if target_at is not None and (is_text or target_at.kind == "arguments") else None
 
-    def _argument(self, path: Path) -> Target | None:
+    def _argument_target(self, path: Path) -> EditTarget | None:
         """Return the arguments of a call, or one text among them."""
         if path in self._calls:
-            return Target("arguments", self._calls[path].arguments)
+            return EditTarget("arguments", self._calls[path].arguments)
         call = path[:-1]
         if not path or call not in self._calls:
             return None
-        if call not in self._given:
-            self._given[call] = arguments(self._calls[call]) or {}
-        value = self._given[call].get(path[-1])
-        return Target("arguments", value) if isinstance(value, str) else None
+        if call not in self._arguments_by_name:
+            self._arguments_by_name[call] = arguments_by_name(self._calls[call]) or {}
+        value = self._arguments_by_name[call].get(path[-1])
+        return EditTarget("arguments", value) if isinstance(value, str) else None
 
 
-def target(message: Message, edit: Edit) -> Target | None:
+def find_target(message: Message, edit: Edit) -> EditTarget | None:
     """Return what a single edit would change."""
-    return Targets(message).of(edit)
+    return EditTargets(message).find_target(edit)

@@ -46,18 +46,18 @@ class TokenCounter(Protocol):
     def __call__(self, text: str) -> int: ...
 
 
-def encoding_of(model: str | None) -> str:
+def encoding_for(model: str | None) -> str:
     name = (model or "").rpartition("/")[2]
-    return next((found for prefix, found in ENCODINGS.items() if name.startswith(prefix)), DEFAULT_ENCODING)
+    return next((encoding for prefix, encoding in ENCODINGS.items() if name.startswith(prefix)), DEFAULT_ENCODING)
 
 
-def counter(model: str | None = None) -> TokenCounter:
+def counter_for(model: str | None = None) -> TokenCounter:
     """Return the token counter for a model; see `ENCODINGS`."""
-    encoding = encoding_of(model)
+    encoding = encoding_for(model)
     if encoding not in _counters:
         with _loading:  # otherwise two threads could load the same ranks
             if encoding not in _counters:
-                _counters[encoding] = _counter(encoding)
+                _counters[encoding] = _load_counter(encoding)
     return _counters[encoding]
 
 
@@ -65,7 +65,7 @@ _counters: dict[str, TokenCounter] = {}
 _loading = threading.Lock()
 
 
-def _counter(encoding: str) -> TokenCounter:
+def _load_counter(encoding: str) -> TokenCounter:
     """Load the ranks of an encoding. It takes 50 ms and downloads nothing."""
     import splintr
 
@@ -79,7 +79,7 @@ def _counter(encoding: str) -> TokenCounter:
             return len(to_bytes(text)) // TOKEN_BYTES
         total = start = 0
         while start < len(text):
-            stop = _cut(text, start + PIECE_CHARACTERS)
+            stop = _cut_position(text, start + PIECE_CHARACTERS)
             total += len(encode(text[start:stop]))
             start = stop
         return total
@@ -87,22 +87,22 @@ def _counter(encoding: str) -> TokenCounter:
     return count
 
 
-def _cut(text: str, end: int) -> int:
+def _cut_position(text: str, end: int) -> int:
     """Return the last position before `end` where a token surely ends: between two words."""
     if end >= len(text):
         return len(text)
-    found = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE_CHARACTERS // 16, end)]
-    return found[-1] if found else end
+    boundaries = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE_CHARACTERS // 16, end)]
+    return boundaries[-1] if boundaries else end
 
 
-def fewer(long: str, short: str, count: TokenCounter) -> int:
+def token_difference(long: str, short: str, count: TokenCounter) -> int:
     """Return how many tokens fewer `short` has than `long`. Only lines that differ are counted."""
     limit = min(len(long), len(short))
-    start = _boundary_before(long, _agree(lambda size: long[:size] == short[:size], limit))
-    end = _agree(lambda size: long[len(long) - size :] == short[len(short) - size :], limit - start)
-    found = _LINE_START.search(long, len(long) - end + 1)  # the line break is part of both
-    behind = len(long) - found.start() if found else 0
-    return count(long[start : len(long) - behind]) - count(short[start : len(short) - behind])
+    start = _boundary_before(long, _longest_equal(lambda size: long[:size] == short[:size], limit))
+    end = _longest_equal(lambda size: long[len(long) - size :] == short[len(short) - size :], limit - start)
+    line_start = _LINE_START.search(long, len(long) - end + 1)  # the line break is part of both
+    shared_end = len(long) - line_start.start() if line_start else 0
+    return count(long[start : len(long) - shared_end]) - count(short[start : len(short) - shared_end])
 
 
 _LINE_START = re.compile(r"(?<=\n)(?=[ \t]*[A-Za-z0-9])")
@@ -112,14 +112,14 @@ _LINE_START = re.compile(r"(?<=\n)(?=[ \t]*[A-Za-z0-9])")
 def _boundary_before(text: str, end: int) -> int:
     """Return the last position up to `end` that no token spans, searched in a few lines; 0 without one."""
     first = max(0, end - SEARCHED_CHARACTERS)
-    starts = [found.start() for found in _LINE_START.finditer(text, first, end)]
+    starts = [match.start() for match in _LINE_START.finditer(text, first, end)]
     return starts[-1] if starts else 0
 
 
 SEARCHED_CHARACTERS = 1000
 
 
-def _agree(same: Callable[[int], bool], limit: int) -> int:
+def _longest_equal(same: Callable[[int], bool], limit: int) -> int:
     """Return the largest size up to the limit for which `same` is true. It must be true for every smaller size."""
     if same(limit):
         return limit
@@ -130,13 +130,13 @@ def _agree(same: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def no_more(short: str, long: str, count: TokenCounter) -> bool:
+def has_no_more_tokens(short: str, long: str, count: TokenCounter) -> bool:
     """Return True if `short` has no more tokens than `long`, counting only if bounds do not decide.
 
     No token is longer than `MAX_TOKEN_BYTES` or spans two words, and none is shorter than a byte.
     """
-    at_most = len(short.encode("utf-8", "replace"))
-    if len(long) > at_most * MAX_TOKEN_BYTES or len(long[: 8 * at_most].split()) >= at_most:
+    max_tokens = len(short.encode("utf-8", "replace"))
+    if len(long) > max_tokens * MAX_TOKEN_BYTES or len(long[: 8 * max_tokens].split()) >= max_tokens:
         return True
     return count(short) <= count(long)
 
@@ -148,11 +148,11 @@ most 4%."""
 
 def estimate(text: str) -> float:
     """Estimate the number of tokens; exact for a short text."""
-    noted = _NOTED.get()
-    return _estimated(text, counter()) if noted is None else noted.estimate(text)
+    estimate_log = _CURRENT_LOG.get()
+    return _estimate_with(text, counter_for()) if estimate_log is None else estimate_log.estimate(text)
 
 
-def _estimated(text: str, count: TokenCounter) -> float:
+def _estimate_with(text: str, count: TokenCounter) -> float:
     if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
         return count(text) if text else 0
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLED_PIECES - 1)
@@ -160,25 +160,25 @@ def _estimated(text: str, count: TokenCounter) -> float:
     return count(pieces) * len(text) / len(pieces)
 
 
-class Remembering:
+class CachedCounter:
     """Counts each text once."""
 
     def __init__(self, count: TokenCounter) -> None:
-        self.known: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.count = count
 
     def __call__(self, text: str) -> int:
-        found = self.known.get(text)
-        if found is None:
-            found = self.known[text] = self.count(text)
-        return found
+        tokens = self.counts.get(text)
+        if tokens is None:
+            tokens = self.counts[text] = self.count(text)
+        return tokens
 
 
-def remembering(count: TokenCounter) -> Remembering:
-    return Remembering(count)
+def cached_counter(count: TokenCounter) -> CachedCounter:
+    return CachedCounter(count)
 
 
-class TokenNotes:
+class EstimateLog:
     """Counts of texts that are needed a few times. `known` has the counts of other texts."""
 
     def __init__(self, count: TokenCounter, known: Mapping[str, int]) -> None:
@@ -187,36 +187,36 @@ class TokenNotes:
         self._estimates: dict[str, float] = {}
 
     def __call__(self, text: str) -> int:
-        found = self._known.get(text)
-        if found is None:
-            found = self._counts.get(text)
-        if found is None:
-            found = self._counts[text] = self._count(text)
-        return found
+        tokens = self._known.get(text)
+        if tokens is None:
+            tokens = self._counts.get(text)
+        if tokens is None:
+            tokens = self._counts[text] = self._count(text)
+        return tokens
 
     def estimate(self, text: str) -> float:
         """As `tokens.estimate`, with the counts stored."""
         if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
             return self(text) if text else 0
-        found = self._estimates.get(text)
-        if found is None:
-            found = self._estimates[text] = _estimated(text, self._count)
-        return found
+        tokens = self._estimates.get(text)
+        if tokens is None:
+            tokens = self._estimates[text] = _estimate_with(text, self._count)
+        return tokens
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._counts.clear()
         self._estimates.clear()
 
 
-_NOTED: ContextVar[TokenNotes | None] = ContextVar("noted", default=None)
+_CURRENT_LOG: ContextVar[EstimateLog | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noting(notes: TokenNotes) -> Iterator[None]:
+def collect_estimates(notes: EstimateLog) -> Iterator[None]:
     """Within this context, store estimates in `notes` instead of computing them again. Only for the default
     encoding."""
-    token = _NOTED.set(notes)
+    token = _CURRENT_LOG.set(notes)
     try:
         yield
     finally:
-        _NOTED.reset(token)
+        _CURRENT_LOG.reset(token)

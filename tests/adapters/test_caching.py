@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ibidem.adapters import langchain as adapter
-from ibidem.adapters._caching import checked_cache
+from ibidem.adapters._cache_option import check_cache_mode
 from ibidem.errors import UsageError
 
 MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -25,18 +25,18 @@ MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 )
 def test_what_cannot_be_asked_for_is_refused(cache: object, auto: bool, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        checked_cache(cache, "this seam", "set x", auto=auto)
+        check_cache_mode(cache, "this seam", "set x", auto=auto)
 
 
 @pytest.mark.parametrize("cache", ["lifetime", "always"])
 def test_a_refusal_names_the_setting_and_where_to_read_on(cache: str) -> None:
     with pytest.raises(UsageError, match=r"^ibidem_cache: .*docs/caching\.md"):
-        checked_cache(cache, "this seam", "set x", name="ibidem_cache")
+        check_cache_mode(cache, "this seam", "set x", name="ibidem_cache")
 
 
 @pytest.mark.parametrize("cache", ["off", "auto"])
 def test_what_can_be_asked_for_is_taken(cache: str) -> None:
-    assert checked_cache(cache, "this seam", "set x") == cache
+    assert check_cache_mode(cache, "this seam", "set x") == cache
 
 
 def _request(**more: Any) -> Any:

@@ -21,7 +21,7 @@ import ibidem
 from ibidem.adapters.httpx import BOUNDS, Answered, Transport, install
 from ibidem.errors import IbidemError, UsageError
 from ibidem.store import MemoryStore
-from ibidem.store.store import Notes
+from ibidem.store.store import JournalPage
 from ibidem.testing import Answer, Calls, Fails, Gzips, Says, Seen, Slow, Upstream, conv
 from tests.support.evict import EAGER_PROFILE
 from tests.support.sdks import KEY, PATHS
@@ -351,7 +351,7 @@ def test_recoverable_lets_go_after_a_pause_and_goes_on_from_the_store(upstream: 
     store, clock = MemoryStore(), [1e9]
 
     def ask(transport: Transport, count: int) -> bytes:
-        transport.seat.now = lambda: clock[0]
+        transport.rewriter.now = lambda: clock[0]
         clock[0] += 20
         with httpx2.Client(transport=transport, base_url=upstream.url) as client:
             client.post("/v1/messages", content=body("anthropic", *lines[:count]))
@@ -394,11 +394,11 @@ def test_usage_is_kept_where_a_gateway_serves_a_model_that_signs_its_thinking(up
     store, model = MemoryStore(), "claude-opus-5-5"
     given = json.dumps({**json.loads(body("openai-chat")), "model": model}).encode()
     transport = Transport("recoverable", store=store)
-    job = transport.seat.job("openai-chat", given)
-    outcome = transport.seat.outcome(job)
+    job = transport.rewriter.make_job("openai-chat", given)
+    outcome = transport.rewriter.rewrite_body(job)
     assert outcome.conversation is not None
     before = store.notes(outcome.conversation.name)
-    transport.seat.answered(outcome, 5000, 100)
+    transport.rewriter.record_input_tokens(outcome, 5000, 100)
     assert store.notes(outcome.conversation.name) != before
 
 
@@ -406,7 +406,7 @@ def test_a_slow_store_does_not_hold_up_the_event_loop(upstream: Upstream) -> Non
     threads: set[int] = set()
 
     class Told(MemoryStore):
-        def notes(self, *given: Any) -> Notes:
+        def notes(self, *given: Any) -> JournalPage:
             threads.add(threading.get_ident())
             return super().notes(*given)
 

@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel
 
 import ibidem
-from ibidem.adapters._marks import SYSTEM, TOOLS, Spot, spots, with_marks
-from ibidem.adapters._seat import Seat
+from ibidem.adapters._breakpoints import SYSTEM, TOOLS, FrameworkBreakpoint, breakpoint_positions, with_breakpoints
+from ibidem.adapters._request_rewriter import RequestRewriter
 from ibidem.adapters.httpx import Transport
-from ibidem.billing.lifetimes import CACHE_MODES, Kept
+from ibidem.billing.cache_ttl import CACHE_MODES, TtlDecision
 from ibidem.engine.session import Session
 from ibidem.errors import UsageError
-from ibidem.formats.marks import Addition
+from ibidem.formats.cache_control import FieldAddition
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Says, Seen, Upstream, conv
 
@@ -95,15 +95,15 @@ def test_what_is_refused_goes_without_marks_and_so_do_later_requests() -> None:
 def test_a_turn_has_the_history_and_the_head_with_marks_and_leaves_what_was_given() -> None:
     given = request()
     history, before = given["messages"], copy.deepcopy(given)
-    turn = Seat(cache="auto", store=MemoryStore()).rewrite("anthropic", history, model=MODEL, head=HEAD)
+    turn = RequestRewriter(cache="auto", store=MemoryStore()).rewrite("anthropic", history, model=MODEL, head=HEAD)
     assert given == before
-    assert turn.marked
-    assert set(turn.head) <= {"system", "tools"}
+    assert turn.has_directives
+    assert set(turn.params) <= {"system", "tools"}
     assert marks_in(turn.history)
-    assert marks_in([*turn.head.values()])
-    assert turn.kept is not None
-    off = Seat().rewrite("anthropic", history, model=MODEL, head=HEAD)
-    assert (off.history is history, off.head, off.kept, off.changed) == (True, {}, None, False)
+    assert marks_in([*turn.params.values()])
+    assert turn.ttl_decision is not None
+    off = RequestRewriter().rewrite("anthropic", history, model=MODEL, head=HEAD)
+    assert (off.history is history, off.params, off.ttl_decision, off.is_changed) == (True, {}, None, False)
 
 
 class Block(BaseModel):
@@ -114,8 +114,11 @@ class Block(BaseModel):
 
 def test_objects_of_a_framework_become_values_only_where_a_mark_stands() -> None:
     history = [{"role": "assistant", "content": [Block(type="text", text="one")]} for _ in range(2)]
-    marks = [Addition(("messages", 1, "content", 0, "cache_control"), MARK), Addition(("prompt_cache_key",), "k")]
-    found, head = with_marks(history, {"max_tokens": 1}, "messages", marks)
+    marks = [
+        FieldAddition(("messages", 1, "content", 0, "cache_control"), MARK),
+        FieldAddition(("prompt_cache_key",), "k"),
+    ]
+    found, head = with_breakpoints(history, {"max_tokens": 1}, "messages", marks)
     assert found[0] is history[0]
     assert found[1]["content"] == [{"type": "text", "text": "one", "cache_control": MARK}]  # what was not set is not
     assert head == {"prompt_cache_key": "k"}
@@ -124,18 +127,18 @@ def test_objects_of_a_framework_become_values_only_where_a_mark_stands() -> None
 def test_spots_stand_behind_system_and_the_last_message() -> None:
     blocks = [{"type": "text", "text": LONG}]
     messages = [{"role": "user", "content": [{"type": "text", "text": "look"}]}]
-    found = spots(Kept(), MODEL, {"system": blocks, "tools": [TOOL]}, messages)
+    found = breakpoint_positions(TtlDecision(), MODEL, {"system": blocks, "tools": [TOOL]}, messages)
     assert [(spot.message, spot.block) for spot in found if spot.message != TOOLS] == [(SYSTEM, 0), (0, 0)]
-    assert not any(spot.long for spot in found)
-    assert spots(None, MODEL, {"system": blocks}, messages) == []
+    assert not any(spot.is_one_hour for spot in found)
+    assert breakpoint_positions(None, MODEL, {"system": blocks}, messages) == []
 
 
 @pytest.mark.parametrize(("model", "long"), [(MODEL, True), ("us.anthropic.claude-opus-4-6-v1", False)])
 def test_an_hour_is_asked_for_only_where_it_is_taken(model: str, long: bool) -> None:
     blocks = [{"type": "text", "text": LONG * 3}]
     messages = [{"role": "user", "content": blocks}]
-    found = spots(Kept(long=1), model, {"system": blocks, "tools": [TOOL]}, messages)
-    assert found[-1] == Spot(0, 0, long)
+    found = breakpoint_positions(TtlDecision(long=1), model, {"system": blocks, "tools": [TOOL]}, messages)
+    assert found[-1] == FrameworkBreakpoint(0, 0, long)
 
 
 # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +148,7 @@ def test_settings_that_cannot_be_meant_are_told_at_once() -> None:
     with pytest.raises(UsageError, match="cache: 'always' is unknown"):
         Transport(cache="always")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"ibidem\.Session\(cache=…\)"):
-        Seat(session=Session(), cache="auto")
+        RequestRewriter(session=Session(), cache="auto")
     assert all(Transport(cache=mode, store=MemoryStore()) for mode in CACHE_MODES)
 
 
@@ -157,8 +160,8 @@ def test_a_session_of_ones_own_brings_its_own_setting(upstream: Upstream) -> Non
 
 
 def test_a_refusal_that_is_heard_later_keeps_later_requests_without_marks() -> None:
-    seat = Seat(cache="auto", store=MemoryStore())
+    seat = RequestRewriter(cache="auto", store=MemoryStore())
     first = seat.rewrite("anthropic", request(1)["messages"], model=MODEL, head=HEAD)
-    seat.refuse(first.outcome)
-    assert first.marked
-    assert not seat.rewrite("anthropic", request(3)["messages"], model=MODEL, head=HEAD).marked
+    seat.record_rejection(first.outcome)
+    assert first.has_directives
+    assert not seat.rewrite("anthropic", request(3)["messages"], model=MODEL, head=HEAD).has_directives

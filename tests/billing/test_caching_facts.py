@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import (
+from ibidem.billing.cache_rules import (
     CACHING,
     MINIMUMS,
     MODELS,
     USUAL_CACHING,
-    Caching,
+    CacheRules,
     bare_name,
-    caching_of,
-    unsure,
+    cache_rules_for,
+    conservative_rules,
 )
 from ibidem.billing.prices import Prices
 
@@ -47,18 +47,18 @@ def test_a_name_is_read_without_who_serves_it(model: str) -> None:
 @given(st.text(max_size=60))
 def test_any_name_is_read(model: str) -> None:
     assert model.endswith(bare_name(model))
-    assert caching_of("", model).minimum > 0
+    assert cache_rules_for("", model).minimum > 0
 
 
 def test_a_long_name_takes_no_time() -> None:
     start = time.perf_counter()
     for model in ("a" * 200_000, "a." * 100_000, "/" * 200_000, "a-/" * 70_000):
-        caching_of("", model)
+        cache_rules_for("", model)
     assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize("row", EVERY_ROW)
-def test_rows_hang_together(row: Caching) -> None:
+def test_rows_hang_together(row: CacheRules) -> None:
     assert min(row.minimum, row.step) > 0
     assert row.lifetime < (row.forgotten or row.lifetime + 1)
     assert row.marks or not row.hour, "an hour is asked for by a mark"
@@ -75,14 +75,14 @@ def test_no_row_is_hidden_by_one_before_it() -> None:
 @pytest.mark.parametrize(("start", "tokens"), MINIMUMS)
 def test_a_models_minimum_is_its_own_whoever_serves_it(start: str, tokens: int) -> None:
     for provider in ("anthropic", "aws", "google", "", "somebody"):
-        assert caching_of(provider, start).minimum == tokens
-        assert caching_of(provider, f"us.anthropic.{start}").minimum == tokens
+        assert cache_rules_for(provider, start).minimum == tokens
+        assert cache_rules_for(provider, f"us.anthropic.{start}").minimum == tokens
 
 
 def test_a_later_model_is_not_taken_for_the_one_before() -> None:
     """What was not measured is not thought shorter than what was."""
     for before, later in (("claude-opus-5", "claude-opus-5-5"), ("claude-fable-5", "claude-fable-5-2")):
-        assert caching_of("anthropic", before).minimum < caching_of("anthropic", later).minimum
+        assert cache_rules_for("anthropic", before).minimum < cache_rules_for("anthropic", later).minimum
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ def test_an_hour_is_asked_for_where_it_is_documented() -> None:
 
 
 def test_of_an_unlisted_model_nothing_is_asked_that_its_server_may_refuse() -> None:
-    assert unsure(replace(USUAL_CACHING, key=True), "") == USUAL_CACHING
-    assert unsure(CACHING["openai"], "big-pickle") == USUAL_CACHING
-    assert unsure(CACHING["openai"], "gpt-9") == replace(USUAL_CACHING, forgotten=3600)
+    assert conservative_rules(replace(USUAL_CACHING, key=True), "") == USUAL_CACHING
+    assert conservative_rules(CACHING["openai"], "big-pickle") == USUAL_CACHING
+    assert conservative_rules(CACHING["openai"], "gpt-9") == replace(USUAL_CACHING, forgotten=3600)

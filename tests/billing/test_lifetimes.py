@@ -10,20 +10,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import Caching
-from ibidem.billing.lifetimes import (
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import (
     NOTHING_LONG,
-    Asked,
-    Kept,
-    Pauses,
-    choose,
-    counted,
-    expected_pauses,
+    CacheRequest,
+    IdleTimes,
+    TtlDecision,
+    add_idle_time,
+    choose_ttl,
+    expected_idle_times,
 )
 from ibidem.billing.prices import Price, Rates
 
 WINDOW = 200_000
-MARKED = Caching(minimum=1024, marks=True, hour=True)
+MARKED = CacheRules(minimum=1024, marks=True, hour=True)
 PRICES = {
     "list": Rates(1.0, 0.1, 1.25, 2.0),
     "cheap reads": Rates(1.0, 0.025, 1.25, 2.0),
@@ -32,13 +32,13 @@ PRICES = {
 }
 
 
-def price_of(rates: Rates, window: int | None = WINDOW, caching: Caching = MARKED) -> Price:
+def price_of(rates: Rates, window: int | None = WINDOW, caching: CacheRules = MARKED) -> Price:
     return Price("m", ((0, rates),), caching, "anthropic", window)
 
 
 LIST = price_of(PRICES["list"])
-ALWAYS_LATER = Pauses((0, 4000, 0), (0, 4000, 0), 10)
-NEVER_LATER = Pauses((40_000, 0, 0), (40_000, 0, 0), 10)
+ALWAYS_LATER = IdleTimes((0, 4000, 0), (0, 4000, 0), 10)
+NEVER_LATER = IdleTimes((40_000, 0, 0), (40_000, 0, 0), 10)
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class Provider:
     """Provider tokens for one of ours."""
     phi: float = 0.8
     credit: float = 0.03
-    prior: Pauses = field(default_factory=Pauses)
+    prior: IdleTimes = field(default_factory=IdleTimes)
     shared: bool = False
     """Other conversations keep warm what stands before the messages."""
-    kept: Kept | None = None
+    kept: TtlDecision | None = None
     standing: float = 0.0
     removed: float = 0.0
     size: float = 0.0
@@ -94,11 +94,11 @@ class Provider:
     hours: dict[int, float] = field(default_factory=dict)
     """Messages → tokens of a request that ended with them."""
 
-    def send(self, turn: Turn) -> Kept:
+    def send(self, turn: Turn) -> TtlDecision:
         spared = min(turn.spared, turn.new - 1)
         first = not self.size
         self.messages += 2
-        asked = Asked(
+        asked = CacheRequest(
             self.messages,
             self.client,
             turn.spoken,
@@ -110,7 +110,7 @@ class Provider:
             head=self.head / self.density,
         )
         before = self.kept.long if self.kept else NOTHING_LONG
-        self.kept = choose(self.price, self.kept, asked, self.prior, self.phi, self.credit)
+        self.kept = choose_ttl(self.price, self.kept, asked, self.prior, self.phi, self.credit)
         self.standing += turn.new - spared
         self.removed += spared
         self._pay(before, first, turn.pause)
@@ -148,7 +148,7 @@ class Provider:
         Turn(1, 0, pause, False, told)
         for pause, told in [*[(5.0, False)] * 5, (5.0, True), (3601.0, True), *[(301.0, False)] * 2]
     ],
-    *("dear hour", True, 90_000, 1.75, 0.1, Pauses(), False),
+    *("dear hour", True, 90_000, 1.75, 0.1, IdleTimes(), False),
 )
 @given(
     turns(st.booleans()) | turns(st.just(True)),
@@ -157,7 +157,7 @@ class Provider:
     st.sampled_from([1200, 20_000, 90_000]),
     st.floats(0.9, 1.9),
     st.sampled_from([0.0, 0.03, 0.1, 0.2]),
-    st.sampled_from([Pauses(), ALWAYS_LATER, NEVER_LATER]),
+    st.sampled_from([IdleTimes(), ALWAYS_LATER, NEVER_LATER]),
     st.booleans(),
 )
 def test_the_bill_is_above_what_the_client_asked_for_by_at_most_the_credit(
@@ -167,7 +167,7 @@ def test_the_bill_is_above_what_the_client_asked_for_by_at_most_the_credit(
     head: int,
     density: float,
     credit: float,
-    prior: Pauses,
+    prior: IdleTimes,
     shared: bool,
 ) -> None:
     """At no moment, whatever the pauses, whatever is expected. Marks of ours cost at most what they do once."""
@@ -209,19 +209,19 @@ def test_what_edits_saved_may_be_spent() -> None:
 
 
 def test_what_revisions_spent_is_not_there_to_be_spent() -> None:
-    before = Kept(size=50_000.0, bill=10e6, length=21, client=0, requests=200, looped_later=50)
-    asked = Asked(23, False, False, 400.0, 50_000, 50_000, 100.0)
-    assert choose(LIST, before, asked).long == 23
-    assert choose(LIST, before, asked._replace(spent=0.03 * 10e6)).long == NOTHING_LONG
+    before = TtlDecision(size=50_000.0, bill=10e6, length=21, client=0, requests=200, looped_later=50)
+    asked = CacheRequest(23, False, False, 400.0, 50_000, 50_000, 100.0)
+    assert choose_ttl(LIST, before, asked).long == 23
+    assert choose_ttl(LIST, before, asked._replace(spent=0.03 * 10e6)).long == NOTHING_LONG
 
 
 def test_what_others_keep_warm_the_client_finds_as_well() -> None:
     """No saving of ours: a first request, and one after a pause for which an hour was chosen."""
-    sent = choose(LIST, None, Asked(1, True, new=50_000.0))
-    assert choose(LIST, sent, Asked(3, True, False, 5.0, 50_000, 20_000)).paid == 0
-    after = choose(LIST, RICH, Asked(23, False, False, 400.0, 50_000, 49_000))
+    sent = choose_ttl(LIST, None, CacheRequest(1, True, new=50_000.0))
+    assert choose_ttl(LIST, sent, CacheRequest(3, True, False, 5.0, 50_000, 20_000)).paid == 0
+    after = choose_ttl(LIST, RICH, CacheRequest(23, False, False, 400.0, 50_000, 49_000))
     assert after.long == 23
-    cost = choose(LIST, after, Asked(25, False, False, 5.0, 50_000, 20_000)).paid
+    cost = choose_ttl(LIST, after, CacheRequest(25, False, False, 5.0, 50_000, 20_000)).paid
     assert cost == pytest.approx((2.0 - 1.25) * 30_000)
 
 
@@ -238,32 +238,34 @@ def test_what_others_kept_warm_once_is_no_saving_of_an_hour_later() -> None:
 def test_another_model_finds_nothing_and_that_is_known_before() -> None:
     other = replace(LIST, model="n", tiers=((0, Rates(4.0, 0.4, 5.0, 8.0)),))
     kept = RICH_1H._replace(model="m", **QUIET)
-    asked = Asked(23, False, False, 5.0, 50_000, 49_000)
-    assert choose(LIST, kept, asked._replace(head=10_000.0)).long == 0
-    found = choose(other, kept, asked._replace(head=10_000.0))
+    asked = CacheRequest(23, False, False, 5.0, 50_000, 49_000)
+    assert choose_ttl(LIST, kept, asked._replace(head=10_000.0)).long == 0
+    found = choose_ttl(other, kept, asked._replace(head=10_000.0))
     assert (found.long, found.read, found.due, found.missed) == (NOTHING_LONG, 0, 0, 0)
-    assert choose(other, kept._replace(looped_later=500), asked).long == 23
+    assert choose_ttl(other, kept._replace(looped_later=500), asked).long == 23
 
 
 def test_money_is_counted_in_prices_of_the_model_that_is_asked() -> None:
     """Else what was paid to a cheap one would be room for an hour of a dear one."""
     dear = replace(LIST, model="n", tiers=((0, Rates(100.0, 10.0, 125.0, 200.0)),))
     kept = RICH._replace(model="m", bill=10e6)
-    asked = Asked(23, False, False, 400.0, 50_000, 49_000)
-    assert choose(LIST, kept, asked).long == 23
-    assert choose(dear, kept, asked).long == NOTHING_LONG
-    assert choose(dear, kept, asked).bill == pytest.approx(choose(LIST, kept, asked).bill / 100)
+    asked = CacheRequest(23, False, False, 400.0, 50_000, 49_000)
+    assert choose_ttl(LIST, kept, asked).long == 23
+    assert choose_ttl(dear, kept, asked).long == NOTHING_LONG
+    assert choose_ttl(dear, kept, asked).bill == pytest.approx(choose_ttl(LIST, kept, asked).bill / 100)
 
 
 # ── what is decided ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def kept_after(before: Kept, **asked: object) -> int:
+def kept_after(before: TtlDecision, **asked: object) -> int:
     known: dict[str, object] = {"long": False, "idle": 5.0, "context": round(before.size), "cached": round(before.read)}
-    return choose(LIST, before, Asked(before.length + 2, **{**known, **asked})).long  # type: ignore[arg-type]
+    return choose_ttl(LIST, before, CacheRequest(before.length + 2, **{**known, **asked})).long  # type: ignore[arg-type]
 
 
-RICH = Kept(size=50_000.0, read=49_000.0, due=49_000.0, bill=1e9, length=21, client=0, requests=200, looped_later=50)
+RICH = TtlDecision(
+    size=50_000.0, read=49_000.0, due=49_000.0, bill=1e9, length=21, client=0, requests=200, looped_later=50
+)
 """With room for anything, and reason for an hour."""
 RICH_1H = RICH._replace(long=21, hour=50_000.0)
 
@@ -324,46 +326,50 @@ def test_where_all_does_not_fit_what_stands_before_the_messages_may() -> None:
 
 def test_an_hour_of_the_client_stays_where_the_window_is_not_known() -> None:
     quiet = RICH._replace(long=21, hour=50_000.0, client=1, **QUIET)
-    asked = Asked(23, True, False, 4000.0, 50_000, 49_000)
-    assert choose(LIST, quiet, asked).long == NOTHING_LONG
-    assert choose(price_of(PRICES["list"], None), quiet, asked).long == 23
+    asked = CacheRequest(23, True, False, 4000.0, 50_000, 49_000)
+    assert choose_ttl(LIST, quiet, asked).long == NOTHING_LONG
+    assert choose_ttl(price_of(PRICES["list"], None), quiet, asked).long == 23
 
 
 def test_a_first_request_is_kept_as_its_client_asks() -> None:
-    assert [choose(LIST, None, Asked(1, long, new=50_000.0)).long for long in (None, False, True)] == [-1, -1, 1]
+    assert [choose_ttl(LIST, None, CacheRequest(1, long, new=50_000.0)).long for long in (None, False, True)] == [
+        -1,
+        -1,
+        1,
+    ]
 
 
 def test_a_provider_that_keeps_by_itself_is_left_alone() -> None:
-    own = price_of(PRICES["no surcharge"], caching=Caching(minimum=1024))
-    assert choose(own, RICH, Asked(23, None, idle=400.0)) == Kept()
-    brief = price_of(PRICES["list"], caching=Caching(minimum=1024, marks=True))
-    assert choose(brief, RICH, Asked(23, False, idle=400.0)) == Kept()
+    own = price_of(PRICES["no surcharge"], caching=CacheRules(minimum=1024))
+    assert choose_ttl(own, RICH, CacheRequest(23, None, idle=400.0)) == TtlDecision()
+    brief = price_of(PRICES["list"], caching=CacheRules(minimum=1024, marks=True))
+    assert choose_ttl(brief, RICH, CacheRequest(23, False, idle=400.0)) == TtlDecision()
 
 
 def test_what_was_decided_survives_being_noted() -> None:
     provider = Provider(LIST, False, 20_000, 1.2, credit=0.2, prior=ALWAYS_LATER)
     for number in range(30):
         kept = provider.send(Turn(500, 10, 400.0 if number % 7 == 6 else 5.0, True, True))
-        assert Kept(*json.loads(json.dumps(kept))) == kept
+        assert TtlDecision(*json.loads(json.dumps(kept))) == kept
 
 
 # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pauses_are_counted_by_kind_and_length() -> None:
-    found = Pauses()
+    found = IdleTimes()
     for spoken, idle in ((True, 300.0), (True, 301.0), (True, 3601.0), (False, 3600.0), (False, 0.0)):
-        found = counted(found, spoken, idle)
-    assert found == Pauses((1, 1, 1), (1, 1, 0))
-    assert found + Pauses((1, 0, 0), (0, 0, 2), 3) == Pauses((2, 1, 1), (1, 1, 2), 3)
+        found = add_idle_time(found, spoken, idle)
+    assert found == IdleTimes((1, 1, 1), (1, 1, 0))
+    assert found + IdleTimes((1, 0, 0), (0, 0, 2), 3) == IdleTimes((2, 1, 1), (1, 1, 2), 3)
 
 
 def test_the_past_counts_until_the_conversation_shows_otherwise() -> None:
-    busy, idle = Pauses((900, 100, 0), (1000, 0, 0), 20), Pauses((990, 10, 0), (1000, 0, 0), 20)
-    none = Pauses()
-    assert expected_pauses(none, busy)[0] == pytest.approx(0.05)
-    assert expected_pauses(none, busy)[0] > expected_pauses(none, idle)[0]
-    often = Pauses((50, 50, 0), (0, 0, 0))
-    assert expected_pauses(often, idle)[0] > 5 * expected_pauses(none, idle)[0]
-    alone = Pauses((0, 0, 0), (1000, 0, 0))
-    assert expected_pauses(alone, busy)[0] < 0.1 * expected_pauses(none, busy)[0]
+    busy, idle = IdleTimes((900, 100, 0), (1000, 0, 0), 20), IdleTimes((990, 10, 0), (1000, 0, 0), 20)
+    none = IdleTimes()
+    assert expected_idle_times(none, busy)[0] == pytest.approx(0.05)
+    assert expected_idle_times(none, busy)[0] > expected_idle_times(none, idle)[0]
+    often = IdleTimes((50, 50, 0), (0, 0, 0))
+    assert expected_idle_times(often, idle)[0] > 5 * expected_idle_times(none, idle)[0]
+    alone = IdleTimes((0, 0, 0), (1000, 0, 0))
+    assert expected_idle_times(alone, busy)[0] < 0.1 * expected_idle_times(none, busy)[0]

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.lifetimes import Pauses
-from ibidem.billing.pauses import PAUSES_FILE, PAUSES_VERSION, keep_pauses, load_pauses
+from ibidem.billing.cache_ttl import IdleTimes
+from ibidem.billing.idle_times import PAUSES_FILE, PAUSES_VERSION, load_idle_times, save_idle_times
 
-SOME = Pauses((5, 4, 3), (20, 1, 0), 7)
+SOME = IdleTimes((5, 4, 3), (20, 1, 0), 7)
 
 
 def test_what_was_kept_is_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "there"
-    assert load_pauses(folder) == Pauses()
-    keep_pauses(SOME, folder)
-    assert load_pauses(folder) == SOME
-    keep_pauses(Pauses(), folder)
-    assert load_pauses(folder) == Pauses()
+    assert load_idle_times(folder) == IdleTimes()
+    save_idle_times(SOME, folder)
+    assert load_idle_times(folder) == SOME
+    save_idle_times(IdleTimes(), folder)
+    assert load_idle_times(folder) == IdleTimes()
     assert [path.name for path in folder.iterdir()] == [PAUSES_FILE]
     assert os.name == "nt" or stat.S_IMODE((folder / PAUSES_FILE).stat().st_mode) == 0o600
 
@@ -30,8 +30,8 @@ def test_what_was_kept_is_loaded(tmp_path: Path) -> None:
 def test_they_are_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "USERPROFILE", "XDG_DATA_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path))
-    keep_pauses(SOME)
-    assert load_pauses() == SOME
+    save_idle_times(SOME)
+    assert load_idle_times() == SOME
     assert [path.name for path in tmp_path.rglob("*.json")] == [PAUSES_FILE]
 
 
@@ -54,15 +54,15 @@ LOOPED: list[Any] = [[1, 2, 3.5], [True, 2, 3], [1, 2, 10**15], "123", {}]
 )
 def test_a_file_with_anything_in_it_is_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / PAUSES_FILE).write_text(json.dumps(GOOD))
-    assert load_pauses(tmp_path) == Pauses((1, 2, 3), (4, 5, 6), 2)
+    assert load_idle_times(tmp_path) == IdleTimes((1, 2, 3), (4, 5, 6), 2)
     (tmp_path / PAUSES_FILE).write_text(text)
-    assert load_pauses(tmp_path) == Pauses()
+    assert load_idle_times(tmp_path) == IdleTimes()
 
 
 def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    keep_pauses(SOME, tmp_path / "file")
+    save_idle_times(SOME, tmp_path / "file")
     (tmp_path / PAUSES_FILE).mkdir()
-    keep_pauses(SOME, tmp_path)
-    assert load_pauses(tmp_path) == Pauses()
+    save_idle_times(SOME, tmp_path)
+    assert load_idle_times(tmp_path) == IdleTimes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", PAUSES_FILE]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.billing import prices
-from ibidem.billing.caching import PAID_CACHING, USUAL_CACHING, Caching, caching_of
-from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, economy_of, own_prices
+from ibidem.billing.cache_rules import PAID_CACHING, USUAL_CACHING, CacheRules, cache_rules_for
+from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, cache_pricing_for, own_prices
 from ibidem.errors import IbidemError
 
 M = 1e-6
@@ -52,7 +52,7 @@ def test_a_listed_model_has_its_rates_and_its_providers_cache(case: str) -> None
     price = Prices().of(model, "openai-chat", day(2026, 6, 1))  # a newer list may know newer prices
     assert (price.model, price.provider, price.assumed) == (model, provider, False)
     assert price.rates(1000) == expected
-    assert price.caching == caching_of(provider, model)
+    assert price.caching == cache_rules_for(provider, model)
 
 
 NAMES = {
@@ -185,7 +185,7 @@ def test_ones_own_prices_come_first() -> None:
 
 # ── a file of one's own ─────────────────────────────────────────────────────────────────────────────────────────────
 
-GOOD: dict[str, tuple[dict[str, Any], list[tuple[int, Rates]], Caching]] = {
+GOOD: dict[str, tuple[dict[str, Any], list[tuple[int, Rates]], CacheRules]] = {
     "input alone: no discounts, no surcharges": (
         {"input": 3},
         [(0, rates(3, 3, 3, 3))],
@@ -210,7 +210,7 @@ GOOD: dict[str, tuple[dict[str, Any], list[tuple[int, Rates]], Caching]] = {
     "a cache of one's own": (
         {"input": 1, "lifetime": 60.5, "minimum": 10},
         [(0, rates(1, 1, 1, 1))],
-        Caching(minimum=10, step=128, lifetime=60.5),
+        CacheRules(minimum=10, step=128, lifetime=60.5),
     ),
 }
 
@@ -332,10 +332,10 @@ def test_any_bytes_are_prices_or_a_clear_error(data: bytes) -> None:
 
 
 def test_how_long_a_cache_may_still_know_reaches_who_decides() -> None:
-    assert economy_of(Prices().of("gpt-5", "openai-chat")).forgotten == 3600
-    assert economy_of(Prices().of("claude-sonnet-4-5", "anthropic")).forgotten is None
+    assert cache_pricing_for(Prices().of("gpt-5", "openai-chat")).forgotten == 3600
+    assert cache_pricing_for(Prices().of("claude-sonnet-4-5", "anthropic")).forgotten is None
     own = own_prices('{"m": {"input": 1, "lifetime": 60}}', "prices.json")
-    assert economy_of(own["m"]).forgets(61.0)  # who says how long it is need not be doubted
+    assert cache_pricing_for(own["m"]).forgets(61.0)  # who says how long it is need not be doubted
 
 
 # ── the package that has the list ───────────────────────────────────────────────────────────────────────────────────
@@ -349,7 +349,7 @@ def test_a_name_that_no_list_has_gets_an_assumed_price(name: str) -> None:
 def test_package_that_was_given_a_newer_list_is_asked_for_it() -> None:
     set_custom_snapshot(DataSnapshot([], from_auto_update=True))
     try:
-        assert prices._looked_up.__wrapped__("claude-opus-4-5", None) is None
+        assert prices._find_model.__wrapped__("claude-opus-4-5", None) is None
     finally:
         set_custom_snapshot(None)
 

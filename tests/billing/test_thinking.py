@@ -6,8 +6,8 @@ import pytest
 
 from ibidem import formats
 from ibidem.billing.calibration import usual_scale
-from ibidem.billing.prices import Prices, economy_of
-from ibidem.billing.thinking import keeps_thinking, signs_thinking, thinking_tokens
+from ibidem.billing.prices import Prices, cache_pricing_for
+from ibidem.billing.thinking_size import keeps_thinking, signs_thinking, thinking_tokens
 from ibidem.model import Message, Thinking
 
 
@@ -18,7 +18,7 @@ def thinking_in(message: Message) -> Thinking:
 
 def claude(signature: int, text: str = "") -> Thinking:
     block = {"type": "thinking", "thinking": text, "signature": "x" * signature}
-    return thinking_in(formats.named("anthropic").read(0, {"role": "assistant", "content": [block]}))
+    return thinking_in(formats.format_named("anthropic").read_message(0, {"role": "assistant", "content": [block]}))
 
 
 def test_the_length_of_a_seal_tells_the_size() -> None:
@@ -38,9 +38,9 @@ def test_a_text_counts_where_it_is_more_than_the_seal_tells() -> None:
 
 def test_hidden_thinking_and_reasoning_have_a_seal_too() -> None:
     block = {"type": "redacted_thinking", "data": "x" * 2000}
-    redacted = thinking_in(formats.named("anthropic").read(0, {"role": "assistant", "content": [block]}))
+    redacted = thinking_in(formats.format_named("anthropic").read_message(0, {"role": "assistant", "content": [block]}))
     item = {"type": "reasoning", "summary": [], "encrypted_content": "x" * 3000}
-    reasoning = thinking_in(formats.named("openai-responses").read(0, item))
+    reasoning = thinking_in(formats.format_named("openai-responses").read_message(0, item))
     assert thinking_tokens(redacted, 0.0) > 200
     assert thinking_tokens(reasoning, 0.0) == pytest.approx((3000 * 3 / 4 - 650) / 4, rel=0.15)
 
@@ -59,13 +59,13 @@ UNSIGNED = [
 @pytest.mark.parametrize("model", SIGNED)
 def test_newer_models_sign_thinking(model: str) -> None:
     assert signs_thinking(model)
-    assert economy_of(Prices().of(model, "anthropic")).preserved_thinking
+    assert cache_pricing_for(Prices().of(model, "anthropic")).preserved_thinking
 
 
 @pytest.mark.parametrize("model", UNSIGNED)
 def test_older_and_other_models_do_not(model: str) -> None:
     assert not signs_thinking(model)
-    assert not economy_of(Prices().of(model, "anthropic")).preserved_thinking
+    assert not cache_pricing_for(Prices().of(model, "anthropic")).preserved_thinking
 
 
 def test_what_is_priced_as_another_model_is_still_itself() -> None:
@@ -95,8 +95,8 @@ UNKEPT = (
 def test_what_becomes_of_thinking_where_no_count_tells() -> None:
     assert [model for model in KEPT if not keeps_thinking(model)] == []
     assert [model for model in UNKEPT if keeps_thinking(model)] == []
-    assert economy_of(Prices().of("claude-opus-4-8", "anthropic")).keeps_thinking
-    assert not economy_of(Prices().of("claude-sonnet-4-5", "anthropic")).keeps_thinking
+    assert cache_pricing_for(Prices().of("claude-opus-4-8", "anthropic")).keeps_thinking
+    assert not cache_pricing_for(Prices().of("claude-sonnet-4-5", "anthropic")).keeps_thinking
 
 
 def test_newer_encodings_have_more_tokens() -> None:

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from ibidem.calls import MAX_FREE_TEXT, MAX_SCRIPT, MAX_TOKENS, SCRIPT_TOKENS, arguments, file_of, label_of
 from ibidem.model import ToolCall
+from ibidem.tool_arguments import (
+    MAX_FREE_TEXT,
+    MAX_SCRIPT,
+    MAX_TOKENS,
+    SCRIPT_TOKENS,
+    arguments_by_name,
+    call_label,
+    file_argument,
+)
 from tests.support.timed import best
 
 
@@ -29,7 +37,7 @@ ARGUMENTS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", ARGUMENTS)
 def test_arguments_have_names_if_they_are_an_object(case: str) -> None:
     given, named = ARGUMENTS[case]
-    assert arguments(call(given)) == named
+    assert arguments_by_name(call(given)) == named
 
 
 FILES: dict[str, tuple[Any, str]] = {
@@ -48,11 +56,11 @@ FILES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", FILES)
 def test_a_call_names_its_file(case: str) -> None:
     given, file = FILES[case]
-    assert file_of(call(given)) == file
+    assert file_argument(call(given)) == file
 
 
 def test_a_call_that_is_nested_deeply_names_none() -> None:
-    assert file_of(call("[" * 100_000)) == ""
+    assert file_argument(call("[" * 100_000)) == ""
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_a_call_that_is_nested_deeply_names_none() -> None:
     ],
 )
 def test_a_label_names_the_tool_and_its_main_argument(tool: str, given: Any, label: str) -> None:
-    assert label_of(tool, given) == label
+    assert call_label(tool, given) == label
 
 
 RUN = 'const r = await tools.exec_command({cmd:"cat a.py","workdir":"/src","yield_time_ms":10000});\ntext(r.output);\n'
@@ -148,7 +156,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("case", SCRIPTS)
 def test_label_of_a_script_names_the_commands_in_it(case: str) -> None:
     script, label = SCRIPTS[case]
-    assert label_of("exec", {"input": script}) == f"exec({label})"
+    assert call_label("exec", {"input": script}) == f"exec({label})"
 
 
 @pytest.mark.parametrize(
@@ -163,11 +171,11 @@ def test_label_of_a_script_names_the_commands_in_it(case: str) -> None:
 )
 def test_script_without_a_command_is_labeled_by_its_first_line(script: str) -> None:
     line = script[:MAX_FREE_TEXT].strip().partition("\n")[0]
-    assert label_of("exec", {"input": script}) == label_of("run", {"input": line}).replace("run", "exec", 1)
+    assert call_label("exec", {"input": script}) == call_label("run", {"input": line}).replace("run", "exec", 1)
 
 
 def test_script_of_another_tool_is_not_read() -> None:
-    assert label_of("eval", {"input": RUN}) == "eval(const r = await tools.exec_comma)"
+    assert call_label("eval", {"input": RUN}) == "eval(const r = await tools.exec_comma)"
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.calls.file_access import Touch, touches
 from ibidem.model import ToolCall
+from ibidem.tool_arguments.file_access import FileAccess, file_accesses
 
 QUICK = settings(deadline=None)
 
@@ -19,15 +19,15 @@ def call(name: str, arguments: Any) -> ToolCall:
     return ToolCall("1", name, arguments, (), ())
 
 
-def read(path: str, first: int = 1, last: int | None = None) -> tuple[Touch, ...]:
-    return (Touch("read", path, first, last),)
+def read(path: str, first: int = 1, last: int | None = None) -> tuple[FileAccess, ...]:
+    return (FileAccess("read", path, first, last),)
 
 
-def write(*paths: str) -> tuple[Touch, ...]:
-    return tuple(Touch("write", path) for path in paths)
+def write(*paths: str) -> tuple[FileAccess, ...]:
+    return tuple(FileAccess("write", path) for path in paths)
 
 
-NOTHING: tuple[Touch, ...] = ()
+NOTHING: tuple[FileAccess, ...] = ()
 PATCH = """*** Begin Patch
 *** Update File: src/a.py
 *** Move to: src/b.py
@@ -43,7 +43,7 @@ PATCH = """*** Begin Patch
 PATCHED = ("src/a.py", "src/b.py", "/abs/c.py", "d.py")
 HERE = f"apply_patch <<'EOF'\n{PATCH}EOF\n"
 
-Row = tuple[str, str, Any, tuple[Touch, ...]]
+Row = tuple[str, str, Any, tuple[FileAccess, ...]]
 
 TOOLS: list[Row] = [
     # Claude Code
@@ -219,7 +219,7 @@ SHELL_CALLS: list[Row] = [
     ("typed into a session", "write_stdin", {"session_id": 1, "chars": "cat a"}, NOTHING),
 ]
 
-COMMANDS: list[tuple[str, tuple[Touch, ...]]] = [
+COMMANDS: list[tuple[str, tuple[FileAccess, ...]]] = [
     # the whole file
     ("cat a.py", read("a.py")),
     ("  cat a.py\n", read("a.py")),
@@ -393,15 +393,15 @@ COMMANDS: list[tuple[str, tuple[Touch, ...]]] = [
     ("name", "arguments", "expected"),
     [pytest.param(*row[1:], id=f"{row[1]}: {row[0]}") for row in (*TOOLS, *SHELL_CALLS)],
 )
-def test_a_call_touches(name: str, arguments: Any, expected: tuple[Touch, ...]) -> None:
-    assert touches(call(name, arguments)) == expected
+def test_a_call_touches(name: str, arguments: Any, expected: tuple[FileAccess, ...]) -> None:
+    assert file_accesses(call(name, arguments)) == expected
     if isinstance(arguments, dict):
-        assert touches(call(name, json.dumps(arguments))) == expected
+        assert file_accesses(call(name, json.dumps(arguments))) == expected
 
 
 @pytest.mark.parametrize(("command", "expected"), [pytest.param(*row, id=repr(row[0])[:60]) for row in COMMANDS])
-def test_a_shell_command_touches(command: str, expected: tuple[Touch, ...]) -> None:
-    assert touches(call("Bash", {"command": command})) == expected
+def test_a_shell_command_touches(command: str, expected: tuple[FileAccess, ...]) -> None:
+    assert file_accesses(call("Bash", {"command": command})) == expected
 
 
 # ── laws ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -426,7 +426,7 @@ arguments_of_all_kinds = st.one_of(
 @QUICK
 @given(names, arguments_of_all_kinds)
 def test_no_call_is_too_strange(name: str, arguments: Any) -> None:
-    found = touches(call(name, arguments))
+    found = file_accesses(call(name, arguments))
     kinds = [touch.kind for touch in found]
     assert kinds in ([], ["read"], ["write"] * len(kinds)), "one read, or writes"
     assert all(touch.path and touch.first >= 1 and (touch.last or touch.first) >= touch.first for touch in found)
@@ -436,8 +436,8 @@ def test_no_call_is_too_strange(name: str, arguments: Any) -> None:
 @QUICK
 @given(shell_texts)
 def test_no_shell_command_is_too_strange(command: str) -> None:
-    found = touches(call("Bash", {"command": command}))
-    assert found == touches(call("shell", {"command": ["bash", "-lc", command]}))
+    found = file_accesses(call("Bash", {"command": command}))
+    assert found == file_accesses(call("shell", {"command": ["bash", "-lc", command]}))
 
 
 @pytest.mark.parametrize("joint", ["; ", " && ", " || ", " & ", "\n"])
@@ -445,28 +445,28 @@ def test_no_shell_command_is_too_strange(command: str) -> None:
 def test_a_second_command_makes_everything_uncertain(joint: str, more: str) -> None:
     for command, expected in COMMANDS:
         if expected and "\n" not in command:
-            assert touches(call("Bash", {"command": command + joint + more})) == NOTHING
+            assert file_accesses(call("Bash", {"command": command + joint + more})) == NOTHING
 
 
 END = 12
 spans = st.tuples(st.integers(1, END), st.none() | st.integers(1, END)).filter(lambda span: (span[1] or END) >= span[0])
-some_touches = st.builds(lambda path, span: Touch("read", path, *span), st.sampled_from(["a", "b"]), spans)
+some_touches = st.builds(lambda path, span: FileAccess("read", path, *span), st.sampled_from(["a", "b"]), spans)
 
 
-def lines(touch: Touch) -> set[tuple[str, int]]:
+def lines(touch: FileAccess) -> set[tuple[str, int]]:
     """In a file that is longer than every range that has an end."""
     return {(touch.path, line) for line in range(touch.first, (touch.last or END + 1) + 1)}
 
 
 @QUICK
 @given(some_touches, some_touches)
-def test_covering_is_containing_the_lines(one: Touch, other: Touch) -> None:
+def test_covering_is_containing_the_lines(one: FileAccess, other: FileAccess) -> None:
     assert one.covers(other) == (lines(one) >= lines(other))
 
 
 @QUICK
 @given(some_touches, some_touches, some_touches)
-def test_covering_is_reflexive_and_transitive(one: Touch, two: Touch, three: Touch) -> None:
+def test_covering_is_reflexive_and_transitive(one: FileAccess, two: FileAccess, three: FileAccess) -> None:
     assert one.covers(one)
     if one.covers(two) and two.covers(three):
         assert one.covers(three)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from ibidem.cli.report.filters import (
     MachineZone,
-    Period,
+    TimeRange,
     check_words,
-    moment_named,
+    find_zone,
     newest_month,
-    period_asked,
-    zone_named,
+    parse_time,
+    parse_time_range,
 )
 from ibidem.report.log_summary import SessionFacts
 from ibidem.report.selection import SessionFilter
@@ -58,7 +58,7 @@ def spelt(when: datetime) -> str:
     ],
 )
 def test_moments_that_can_be_named(text: str, start: str, end: str) -> None:
-    found = moment_named("--since", text, NOW)
+    found = parse_time("--since", text, NOW)
     assert (spelt(found.start), spelt(found.end)) == (start, end)
 
 
@@ -76,7 +76,7 @@ def test_moments_that_can_be_named(text: str, start: str, end: str) -> None:
     ],
 )
 def test_clocks_that_are_changed(now: str, text: str, start: str, end: str) -> None:
-    found = moment_named("--until", text, datetime.fromisoformat(now).replace(tzinfo=BERLIN))
+    found = parse_time("--until", text, datetime.fromisoformat(now).replace(tzinfo=BERLIN))
     assert (spelt(found.start), spelt(found.end)) == (start, end)
 
 
@@ -86,7 +86,7 @@ WRONG = ["", "soon", "7", "7x", "-7d", "7 d", "1.5d", "2026-13-01", "2026-02-30"
 @pytest.mark.parametrize("text", [*WRONG, "today\n", "\x1b[31m", "1" * 1000 + "d", "999999d"])
 def test_what_is_no_moment_is_one_line_with_what_is_one(text: str) -> None:
     with pytest.raises(click.UsageError) as error:
-        moment_named("--until", text, NOW)
+        parse_time("--until", text, NOW)
     said = error.value.format_message()
     assert said.startswith(f"--until: invalid date {text!r}: use a date (2026-11-01")
     assert said.isprintable()
@@ -95,7 +95,7 @@ def test_what_is_no_moment_is_one_line_with_what_is_one(text: str) -> None:
 @given(st.text(max_size=20))
 def test_any_text_is_a_moment_or_refused(text: str) -> None:
     try:
-        found = moment_named("--since", text, NOW)
+        found = parse_time("--since", text, NOW)
     except click.UsageError:
         return
     assert found.start <= found.end
@@ -108,15 +108,15 @@ def test_any_text_is_a_moment_or_refused(text: str) -> None:
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "Europe", "../etc/passwd", "/etc/passwd", "a\0b", "\x1b[31m"])
 def test_a_zone_that_is_not_known_is_one_line(name: str) -> None:
     with pytest.raises(click.UsageError) as error:
-        zone_named(name)
+        find_zone(name)
     assert "use a name such as Europe/Berlin, or UTC" in error.value.format_message()
     assert error.value.format_message().isprintable()
 
 
 def test_zones_that_are_known() -> None:
-    assert zone_named("Europe/Berlin") == BERLIN
-    assert zone_named("utc") is UTC
-    assert isinstance(zone_named(None), MachineZone)
+    assert find_zone("Europe/Berlin") == BERLIN
+    assert find_zone("utc") is UTC
+    assert isinstance(find_zone(None), MachineZone)
 
 
 @pytest.fixture
@@ -155,9 +155,9 @@ def test_the_machines_clock_has_an_answer_for_every_year() -> None:
 
 
 def test_a_day_counts_whole_up_to_its_end() -> None:
-    found = period_asked("2026-11-01", "2026-11-01", NOW, False)
+    found = parse_time_range("2026-11-01", "2026-11-01", NOW, False)
     assert (found.until or 0) - (found.since or 0) == 86400
-    assert found.told == "Requests since 1 Nov 2026 until 2 Nov 2026."
+    assert found.description == "Requests since 1 Nov 2026 until 2 Nov 2026."
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_a_day_counts_whole_up_to_its_end() -> None:
     ],
 )
 def test_periods_are_told(since: str | None, until: str | None, told: str) -> None:
-    assert period_asked(since, until, NOW, False).told == told
+    assert parse_time_range(since, until, NOW, False).description == told
 
 
 def test_where_nothing_is_said_it_is_the_last_thirty_days() -> None:
-    found = period_asked(None, None, NOW, True)
+    found = parse_time_range(None, None, NOW, True)
     assert found.since == datetime(2026, 10, 19, tzinfo=BERLIN).timestamp()
-    assert (found.until, found.told) == (None, "The last 30 days, since 19 Oct 2026. For all dates: --all")
+    assert (found.until, found.description) == (None, "The last 30 days, since 19 Oct 2026. For all dates: --all")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_where_nothing_is_said_it_is_the_last_thirty_days() -> None:
 )
 def test_an_end_before_the_beginning_is_refused(since: str, until: str) -> None:
     with pytest.raises(click.UsageError, match=f"--since {since} is not before --until {until}: swap them"):
-        period_asked(since, until, NOW, False)
+        parse_time_range(since, until, NOW, False)
 
 
 def session(*times: float | None, **fields: object) -> SessionFacts:
@@ -195,14 +195,14 @@ def test_the_newest_month_is_that_of_the_last_request() -> None:
     old, new = datetime(2026, 1, 9, tzinfo=UTC).timestamp(), datetime(2026, 2, 28, 23, 30, tzinfo=UTC).timestamp()
     found = newest_month([session(old, new, None), session(old)], UTC)
     assert (found.since, found.until) == tuple(datetime(2026, month, 1, tzinfo=UTC).timestamp() for month in (2, 3))
-    assert found.told == ("No requests in the last 30 days. Showing February 2026. For all dates: --all")
-    assert newest_month([session(old, new)], BERLIN).told.count("March 2026") == 1
+    assert found.description == ("No requests in the last 30 days. Showing February 2026. For all dates: --all")
+    assert newest_month([session(old, new)], BERLIN).description.count("March 2026") == 1
 
 
 @pytest.mark.parametrize("times", [(), (None,), (-1e15,)])
 def test_without_a_time_there_is_no_newest_month(times: tuple[float | None, ...]) -> None:
-    assert newest_month([session(*times)], UTC) == Period()
-    assert newest_month([], UTC) == Period()
+    assert newest_month([session(*times)], UTC) == TimeRange()
+    assert newest_month([], UTC) == TimeRange()
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 
 import ibidem
 from ibidem.cli import main
-from ibidem.cli.commands import COMMANDS
-from ibidem.cli.errors import InputError
-from ibidem.cli.reading import InputRequest, ask
-from ibidem.strategies.profiles import labels
+from ibidem.cli.command_errors import InputError
+from ibidem.cli.request_input import InputRequest, call_library
+from ibidem.cli.root_group import COMMANDS
+from ibidem.strategies.profiles import strategy_labels
 
 SAMPLES = Path(ibidem.__file__).parent / "samples"
 LONG = "line of output\n" * 40
@@ -203,7 +203,7 @@ def test_names_and_messages_cannot_break_out_of_their_line(tmp_path: Path) -> No
 
 def test_a_fault_of_ours_is_called_ours() -> None:
     with pytest.raises(InputError, match=r"^f line 3: this is a bug in ibidem: .*ZeroDivisionError"):
-        ask(lambda data: 1 // len(data), InputRequest(b"", "f", 3))
+        call_library(lambda data: 1 // len(data), InputRequest(b"", "f", 3))
 
 
 # --- byte for byte ------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def test_figures_as_json(tmp_path: Path) -> None:
 def test_every_strategy_of_a_profile_has_its_figures(profile: str) -> None:
     figures = json.loads(run("compact", "--profile", profile, "--json").stdout)
     assert figures["profile"] == profile
-    assert list(figures["strategies"]) == labels(ibidem.PROFILES[profile])
+    assert list(figures["strategies"]) == strategy_labels(ibidem.PROFILES[profile])
     assert figures["messages"] == 29
 
 
@@ -636,7 +636,7 @@ def test_no_command_is_loaded_to_tell_the_version_or_to_list_them(option: str) -
     loaded = set(done.stderr.split())
     assert not loaded.intersection(HEAVY)
     assert not {name for name in loaded if name.startswith("ibidem.")} - {
-        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.errors", "ibidem.errors")
+        *("ibidem.cli", "ibidem.cli.root_group", "ibidem.cli.command_errors", "ibidem.errors")
     }
 
 

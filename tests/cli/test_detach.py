@@ -23,7 +23,7 @@ from ibidem.cli import main, running_clients
 from ibidem.cli.detach import detach_advice
 from ibidem.cli.running_clients import PROGRAMS, Process, is_client, list_processes
 from ibidem.testing import Calls, Says, Signing, Thinks, Upstream
-from ibidem.testing.signing import fits
+from ibidem.testing.signing import has_valid_thinking
 from tests.recordings import pi
 from tests.recordings.claude_code import Script, call, result, text
 from tests.recordings.codex import EXAMPLES as CODEX
@@ -146,10 +146,10 @@ def test_the_provider_accepts_a_detached_conversation_that_ibidem_rewrote(log: P
     written(log, logged(messages))
     before = resumed(log)
     assert before == messages[: len(before)]
-    assert not fits({"messages": before})
+    assert not has_valid_thinking({"messages": before})
     assert told(ID)[0] == f"Removed 6 thinking blocks from session {ID} (Claude Code)."
     after = resumed(log)
-    assert fits({"messages": after})
+    assert has_valid_thinking({"messages": after})
     blocks = [block for message in before if message["role"] == "assistant" for block in message["content"]]
     left = [block for message in after if message["role"] == "assistant" for block in message["content"]]
     assert left == [block for block in blocks if block["type"] != "thinking"]
@@ -159,7 +159,7 @@ def test_the_provider_accepts_a_detached_conversation_that_ibidem_rewrote(log: P
 def test_the_provider_accepts_a_conversation_that_nobody_rewrote(log: Path) -> None:
     """So it is the rewriting that the test above is about."""
     written(log, logged(conversation(rewritten=False)))
-    assert fits({"messages": resumed(log)})
+    assert has_valid_thinking({"messages": resumed(log)})
 
 
 # ── what it says and does ───────────────────────────────────────────────────────────────────────────────────────────

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from ibidem.cli.doctor import checking
-from ibidem.cli.doctor.checking import Check, CheckResult, Machine, examine
-from ibidem.cli.doctor.checks_addresses import addresses
-from ibidem.cli.doctor.checks_data import kept_in, prices
-from ibidem.cli.doctor.checks_logs import newest_logs
-from ibidem.cli.doctor.checks_machine import OTHER_PARTS, PROXY_PART, agents, node, optional_parts
-from ibidem.cli.doctor.checks_network import certificates, egress, own_settings
-from ibidem.cli.doctor.checks_proxy import TRIED_FORMATS, requests_come_through
+from ibidem.cli.doctor import check_runner
+from ibidem.cli.doctor.check_runner import Check, CheckContext, CheckResult, run_checks
+from ibidem.cli.doctor.checks_addresses import check_addresses
+from ibidem.cli.doctor.checks_data import check_database, check_prices
+from ibidem.cli.doctor.checks_logs import check_newest_logs
+from ibidem.cli.doctor.checks_machine import OTHER_PARTS, PROXY_PART, check_agents, check_node, check_optional_parts
+from ibidem.cli.doctor.checks_network import check_certificates, check_outbound_proxy, check_settings
+from ibidem.cli.doctor.checks_proxy import FORMAT_ROUTES, check_requests
 from ibidem.cli.doctor.command import all_checks
 from ibidem.environment import install_command
 from ibidem.errors import IbidemError
@@ -32,7 +32,7 @@ from ibidem.formats import FORMATS
 from ibidem.store import open_store, reference
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="modes and scripts of another kind")
-Made = Callable[..., Machine]
+Made = Callable[..., CheckContext]
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def machine(tmp_path: Path) -> Made:
     for each in (home, folder, bin):
         each.mkdir()
 
-    def make(**variables: str) -> Machine:
-        return Machine({"HOME": str(home), "PATH": str(bin), **variables}, home, folder, sys.platform)
+    def make(**variables: str) -> CheckContext:
+        return CheckContext({"HOME": str(home), "PATH": str(bin), **variables}, home, folder, sys.platform)
 
     return make
 
@@ -60,7 +60,7 @@ def put(path: Path, content: Any) -> Path:
     return path
 
 
-def program(machine: Machine, name: str, script: str) -> None:
+def program(machine: CheckContext, name: str, script: str) -> None:
     path = put(Path(machine.variables["PATH"]) / name, f"#!{sys.executable}\n{script}\n")
     path.chmod(0o755)
 
@@ -105,14 +105,14 @@ def test_a_problem_is_told_with_its_remedy_and_an_exit_code(tmp_path: Path) -> N
 
 
 def test_a_check_that_fails_is_a_problem_of_ours(machine: Made) -> None:
-    def breaks(_: Machine) -> Iterator[CheckResult]:
+    def breaks(_: CheckContext) -> Iterator[CheckResult]:
         yield CheckResult("ok", "so far")
         raise KeyError("oh\x1b[2J")
 
-    def refuses(_: Machine) -> Iterator[CheckResult]:
+    def refuses(_: CheckContext) -> Iterator[CheckResult]:
         raise IbidemError("a file: is wrong: mend it")
 
-    lines = examine((Check("one", breaks), Check("two", refuses)), machine())
+    lines = run_checks((Check("one", breaks), Check("two", refuses)), machine())
     assert [(line.check, line.status) for line in lines] == [("one", "ok"), ("one", "problem"), ("two", "problem")]
     assert "bug in ibidem" in lines[1].text
     assert lines[1].text.isprintable()
@@ -120,14 +120,14 @@ def test_a_check_that_fails_is_a_problem_of_ours(machine: Made) -> None:
 
 
 def test_a_check_without_end_is_given_up(machine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(check_runner, "CHECK_SECONDS", 0.2)
 
-    def hangs(_: Machine) -> Iterator[CheckResult]:
+    def hangs(_: CheckContext) -> Iterator[CheckResult]:
         time.sleep(30)
         yield CheckResult("ok", "late")
 
     started = time.monotonic()
-    (line,) = examine((Check("slow", hangs),), machine())
+    (line,) = run_checks((Check("slow", hangs),), machine())
     assert (line.status, time.monotonic() - started < 10) == ("problem", True)
 
 
@@ -154,7 +154,7 @@ def test_a_check_without_end_is_given_up(machine: Made, monkeypatch: pytest.Monk
 def test_agents_tell_their_versions(script: str, status: str, words: str, machine: Made) -> None:
     here = machine()
     program(here, "claude", script)
-    (found,) = agents(here)
+    (found,) = check_agents(here)
     assert found.status == status
     assert words in found.text
     assert "ANTHROPIC_BASE_URL" in found.text
@@ -168,27 +168,27 @@ def test_an_agent_that_hangs_is_ended_with_its_children(machine: Made, monkeypat
     here = machine()
     program(here, "codex", "import os, time; os.fork(); time.sleep(60)")
     started = time.monotonic()
-    assert statuses(agents(here)) == ["note"]
+    assert statuses(check_agents(here)) == ["note"]
     assert time.monotonic() - started < 10
 
 
 def test_no_agent_is_worth_a_note(machine: Made) -> None:
-    assert statuses(agents(machine())) == ["note"]
+    assert statuses(check_agents(machine())) == ["note"]
 
 
 @POSIX
 @pytest.mark.parametrize(("version", "status"), [("v20.20.2", "note"), ("v22.1.0", "ok"), ("v26.0.0", "ok")])
 def test_an_old_node_installs_old_clients(version: str, status: str, machine: Made) -> None:
     here = machine()
-    assert statuses(node(here)) == ["ok"]
+    assert statuses(check_node(here)) == ["ok"]
     program(here, "node", f"print('{version}')")
-    assert statuses(node(here)) == [status]
+    assert statuses(check_node(here)) == [status]
 
 
 def test_parts_that_are_missing_say_how_to_install_them(machine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in (PROXY_PART, *OTHER_PARTS):
         monkeypatch.setitem(sys.modules, part.module, None)
-    found = list(optional_parts(machine()))
+    found = list(check_optional_parts(machine()))
     assert statuses(found) == ["note", "note"]
     assert found[0].remedy == install_command("proxy")
     assert install_command("proxy,redis,dask,socks,speed") in found[1].remedy
@@ -212,7 +212,7 @@ def test_an_address_that_nobody_answers_is_a_problem(client: str, machine: Made)
     here, port = machine(), free_port()
     name, text = SETTINGS[client]
     put(here.home / name, text(f"http://127.0.0.1:{port}"))
-    (found,) = addresses(here)
+    (found,) = check_addresses(here)
     assert found.status == "problem"
     assert found.text.startswith(f"{client}, ")
     assert f"no server is running at http://127.0.0.1:{port}" in found.text
@@ -244,7 +244,7 @@ def test_who_answers_is_told(body: bytes, status: str, words: str, machine: Made
     with HTTPServer(("127.0.0.1", 0), type("_Answering", (_Health,), {"body": body})) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        (found,) = addresses(machine(OPENAI_BASE_URL=f"http://localhost:{server.server_port}/v1"))
+        (found,) = check_addresses(machine(OPENAI_BASE_URL=f"http://localhost:{server.server_port}/v1"))
         server.shutdown()
         thread.join()
     assert found.status == status
@@ -256,7 +256,7 @@ def test_addresses_elsewhere_are_told_without_what_may_be_secret(machine: Made) 
         ANTHROPIC_BASE_URL="https://gateway.example/key/s3cret", OPENAI_BASE_URL="https://me:s3cret@x.example"
     )
     put(here.home / ".claude" / "settings.json", {"env": {"ANTHROPIC_BASE_URL": "https://other.example/s3cret"}})
-    found = list(addresses(here))
+    found = list(check_addresses(here))
     assert statuses(found) == ["ok", "problem", "note", "note"]
     assert "overrides the variable that ibidem wrap sets" in found[2].remedy
     assert "Claude Code ignores the variable" in found[3].text
@@ -270,7 +270,7 @@ def test_addresses_elsewhere_are_told_without_what_may_be_secret(machine: Made) 
 def test_settings_that_cannot_be_read_are_a_problem(name: str, content: str, machine: Made) -> None:
     here = machine()
     path = put(here.home / name, content)
-    found = list(addresses(here))
+    found = list(check_addresses(here))
     assert statuses(found) == ["problem", "ok"]
     assert str(path) in found[0].text
     assert found[0].remedy
@@ -280,7 +280,7 @@ def test_a_provider_of_ones_own_in_codex_goes_past_us(machine: Made) -> None:
     here = machine()
     config = 'model_provider = "mine"\n[model_providers.mine]\nbase_url = "https://llm.example/v1"\n'
     put(here.home / ".codex" / "config.toml", config)
-    (found,) = addresses(here)
+    (found,) = check_addresses(here)
     assert (found.status, "ibidem wrap does not route" in found.remedy) == ("note", True)
 
 
@@ -301,32 +301,32 @@ def test_a_provider_of_ones_own_in_codex_goes_past_us(machine: Made) -> None:
     ],
 )
 def test_proxies_of_the_network(variables: dict[str, str], expected: list[str], words: str, machine: Made) -> None:
-    found = list(egress(machine(**variables)))
+    found = list(check_outbound_proxy(machine(**variables)))
     assert statuses(found) == expected
     assert words in found[0].text
     assert "s3cret" not in repr(found)
 
 
 def test_certificates_are_files_that_can_be_read(machine: Made, tmp_path: Path) -> None:
-    assert statuses(certificates(machine())) == ["ok"]
+    assert statuses(check_certificates(machine())) == ["ok"]
     empty = put(tmp_path / "none.pem", "")
-    found = list(certificates(machine(SSL_CERT_FILE=str(empty), NODE_EXTRA_CA_CERTS=str(tmp_path / "gone.pem"))))
+    found = list(check_certificates(machine(SSL_CERT_FILE=str(empty), NODE_EXTRA_CA_CERTS=str(tmp_path / "gone.pem"))))
     assert statuses(found) == ["problem", "problem"]
     assert "unset SSL_CERT_FILE" in found[0].remedy
 
 
 def test_our_own_settings_are_read(machine: Made, tmp_path: Path) -> None:
     path = put(tmp_path / "mine.toml", "[proxy]\nprofile = 3\n")
-    (line,) = examine((Check("settings", own_settings),), machine(IBIDEM_CONFIG=str(path)))
+    (line,) = run_checks((Check("settings", check_settings),), machine(IBIDEM_CONFIG=str(path)))
     assert (line.status, str(path) in line.text) == ("problem", True)
-    found = list(own_settings(machine(IBIDEM_UPSTREAM_OPENAI="https://gateway.example")))
+    found = list(check_settings(machine(IBIDEM_UPSTREAM_OPENAI="https://gateway.example")))
     assert statuses(found) == ["ok", "ok"]
 
 
 def test_requests_of_every_format_come_through_and_are_rewritten(machine: Made) -> None:
-    found = list(requests_come_through(machine()))
+    found = list(check_requests(machine()))
     assert statuses(found) == ["ok"] * len(FORMATS), found
-    assert {each.name for each in TRIED_FORMATS} == set(FORMATS)
+    assert {each.name for each in FORMAT_ROUTES} == set(FORMATS)
 
 
 # --- what is kept -------------------------------------------------------------------------------
@@ -338,27 +338,27 @@ def test_requests_of_every_format_come_through_and_are_rewritten(machine: Made) 
 )
 def test_a_store_is_its_users_alone(mode: int, expected: list[str], tmp_path: Path) -> None:
     path = tmp_path / "data" / "store.sqlite3"
-    assert statuses(kept_in(path)) == ["ok"]
+    assert statuses(check_database(path)) == ["ok"]
     assert not path.parent.exists()
     with open_store(path) as made:
         made.put("one", {reference("a text"): "a text"})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(mode)
-    assert statuses(kept_in(path)) == expected
+    assert statuses(check_database(path)) == expected
 
 
 def test_a_store_that_is_none_is_a_problem(tmp_path: Path) -> None:
-    assert statuses(kept_in(tmp_path)) == ["problem"]
+    assert statuses(check_database(tmp_path)) == ["problem"]
     broken = put(tmp_path / "store.sqlite3", "no database, but text that is long enough to be looked at " * 40)
     broken.chmod(0o600)
-    (found,) = kept_in(broken)
+    (found,) = check_database(broken)
     assert "not a database" in found.text
     blocked = put(tmp_path / "file", "x") / "store.sqlite3"
-    assert statuses(kept_in(blocked)) == ["problem"]
+    assert statuses(check_database(blocked)) == ["problem"]
 
 
 def test_prices_have_a_version_and_a_date(machine: Made) -> None:
-    (found,) = prices(machine())
+    (found,) = check_prices(machine())
     assert "genai-prices" in found.text
     assert "installed 20" in found.text
 
@@ -395,9 +395,9 @@ FRESH = {"input_tokens": 9000, "cache_creation_input_tokens": 0, "cache_read_inp
 )
 def test_the_newest_logs(model: str, usage: dict[str, int], expected: list[str], machine: Made) -> None:
     here = machine()
-    assert statuses(newest_logs(here)) == ["ok"]
+    assert statuses(check_newest_logs(here)) == ["ok"]
     logged(here.home, "one", model, usage)
-    found = list(newest_logs(here))
+    found = list(check_newest_logs(here))
     assert statuses(found) == expected, found
     assert all(each.text.isprintable() for each in found)
 
@@ -408,6 +408,6 @@ def test_only_so_many_logs_are_read(machine: Made) -> None:
         path = logged(here.home, f"s{number}", "claude-sonnet-4-5" if number else "nobody-knows", CACHED, turns=1)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
     put(here.home / ".claude" / "projects" / "p" / "long.jsonl", "x" * (5 << 20))
-    found = list(newest_logs(here))
+    found = list(check_newest_logs(here))
     assert "newest 19 logs" in found[0].text
     assert statuses(found) == ["ok", "ok"]

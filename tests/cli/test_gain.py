@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ibidem import gains
+from ibidem import usage_db
 from ibidem.cli import main
-from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from tests.test_gains import exchange
 
 TODAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -25,7 +25,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "140")
-    return gains.path()
+    return usage_db.database_path()
 
 
 def gain(*arguments: str) -> Result:
@@ -37,9 +37,9 @@ def figures(*arguments: str) -> Any:
 
 
 def keep(file: Path, days: int = 0, project: str = "", observed: bool = False, **more: Any) -> None:
-    writer = GainsWriter(file, project)
+    writer = UsageWriter(file, project)
     at = (TODAY - timedelta(days=days)).timestamp()
-    writer.note(exchange(at=at, **more), "", lost=False, observed=observed)
+    writer.note(exchange(at=at, **more), "", is_lost=False, observed=observed)
     writer.close()
 
 

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.trial_coin import BEGIN, SHOWN_SEED, Truth, made_up, simulated
-from ibidem import gains
+from ibidem import usage_db
 from ibidem.cli import main
-from ibidem.cli.gain_trial import NOBODY, draw_arms
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.rows import TrialNote
-from ibidem.trial.arms import LEAST_UNITS, compare
+from ibidem.cli.gain_experiment import NO_CONVERSATIONS, draw_comparison
+from ibidem.proxy.accounting.exchange_rows import TrialData
+from ibidem.proxy.accounting.usage_writer import UsageWriter
+from ibidem.trial.ab_comparison import LEAST_UNITS, compare_variants
 from tests.test_gains import exchange
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
-    return gains.path()
+    return usage_db.database_path()
 
 
 def gain(*arguments: str) -> Result:
@@ -51,29 +51,29 @@ def keep(
     share: float = 0.5,
 ) -> None:
     """So many conversations of each side, of ten requests each; `again` is how often each side reads again."""
-    rng, writer = Random(count), GainsWriter(file)
+    rng, writer = Random(count), UsageWriter(file)
     for number in range(count):
         for arm, chance in again.items():
             often = min(1.0, chance * rng.uniform(0.5, 1.5))
             for request in range(10):
                 unit = f"{profile}{arm}{share}{number}"
-                note = TrialNote(arm, unit, share, profile, int(not request), rng.random() < often, 1, 0)
+                note = TrialData(arm, unit, share, profile, int(not request), rng.random() < often, 1, 0)
                 kind = outcome if arm == "rewrite" else "observed"
                 found = exchange(at=BEGIN + number, outcome=kind, input=1000, trial=note)
                 if arm == "measure":
                     found.would_have_paid, found.could_save = found.paid, 0.1
-                writer.note(found, "", lost=False, observed=False)
+                writer.note(found, "", is_lost=False, observed=False)
     writer.close()
 
 
 def test_without_a_trial_it_says_how_to_begin_one(file: Path) -> None:
-    assert gain().stdout == f"{NOBODY}\n"
-    writer = GainsWriter(file)
-    writer.note(exchange(), "", lost=False, observed=False)
+    assert gain().stdout == f"{NO_CONVERSATIONS}\n"
+    writer = UsageWriter(file)
+    writer.note(exchange(), "", is_lost=False, observed=False)
     writer.close()
     with closing(sqlite3.connect(file)) as known:
         assert not known.execute("SELECT 1 FROM sqlite_master WHERE name = 'trial'").fetchall(), "as it always was"
-    assert gain().stdout == f"{NOBODY}\n"
+    assert gain().stdout == f"{NO_CONVERSATIONS}\n"
     assert trial()["arms"]["rewrite"]["conversations"] == 0
 
 
@@ -167,8 +167,8 @@ def test_what_is_said_allows_for_looking_again(file: Path) -> None:
 
 def test_what_is_forgotten_is_gone(file: Path) -> None:
     keep(file, 1, {"rewrite": 0.1})
-    assert gains.forget(file).requests == 10
-    assert gain().stdout == f"{NOBODY}\n"
+    assert usage_db.delete_usage(file).requests == 10
+    assert gain().stdout == f"{NO_CONVERSATIONS}\n"
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -180,6 +180,6 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Of made-up conversations: `python -m benchmarks.trial_coin`."""
-    draw_arms(compare(made_up(120, Truth(), SHOWN_SEED)), "", UTC)
+    draw_comparison(compare_variants(made_up(120, Truth(), SHOWN_SEED)), "", UTC)
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
     assert f"```text\n{printed}\n```" in (ROOT / "docs" / "proxy.md").read_text(encoding="utf-8")

@@ -62,7 +62,7 @@ def test_it_answers_who_has_the_token_and_says_at_the_end_what_that_saved(server
     assert posted(at(server), EVENT, **token) == posted(at(server), TURN, **token) == (200, b"{}")
     assert b"[ibidem: unchanged" in posted(at(server), EVENT, **token)[1]
     assert posted(at(server), b"no JSON", **token) == (200, b"{}")
-    assert server.line() == f"2 outputs, 1 repeated: {server._hooks.bytes_saved:,} bytes saved"
+    assert server.summary_line() == f"2 outputs, 1 repeated: {server._hooks.bytes_saved:,} bytes saved"
 
 
 def test_only_so_many_are_heard_at_once_and_then_what_was_known_is_forgotten(
@@ -129,7 +129,7 @@ def written_whole(**variables: str) -> bool:
 @needs_curl
 def test_an_event_is_read_to_its_end_whatever_becomes_of_it(tmp_path: Path) -> None:
     """Who writes to a program that has ended is told so, as an error of its own."""
-    from ibidem.proxy.edge.server import Running
+    from ibidem.proxy.edge.server import BackgroundServer
     from ibidem.store import MemoryStore
     from tests.support.raw import to
 
@@ -141,7 +141,7 @@ def test_an_event_is_read_to_its_end_whatever_becomes_of_it(tmp_path: Path) -> N
         {"PATH": str(tmp_path)},  # without curl
     ):
         assert written_whole(**ways), ways
-    with Running(to("http://127.0.0.1:9", token="secret"), store=MemoryStore()) as proxy:
+    with BackgroundServer(to("http://127.0.0.1:9", token="secret"), store=MemoryStore()) as proxy:
         assert written_whole(ANTHROPIC_BASE_URL=proxy.url)
 
 
@@ -176,12 +176,12 @@ def test_who_listens_at_the_address_of_the_model_is_not_told_the_token(server: H
 
 
 def test_the_script_leaves_sessions_alone_whose_requests_go_through_a_proxy_of_ours(server: HookServer) -> None:
-    from ibidem.proxy.edge.server import Running
+    from ibidem.proxy.edge.server import BackgroundServer
     from ibidem.store import MemoryStore
     from tests.support.raw import to
 
     known = {"IBIDEM_HOOKS_URL": at(server), "IBIDEM_TOKEN": "it's-$ecret"}
-    with Running(to("http://127.0.0.1:9", token=known["IBIDEM_TOKEN"]), store=MemoryStore()) as proxy:
+    with BackgroundServer(to("http://127.0.0.1:9", token=known["IBIDEM_TOKEN"]), store=MemoryStore()) as proxy:
         assert [script("answer", **known, ANTHROPIC_BASE_URL=f"{proxy.url}/anthropic") for _ in range(2)] == [""] * 2
     assert server._hooks.outputs == 0
 

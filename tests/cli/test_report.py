@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ibidem.billing.lifetimes import Pauses
-from ibidem.billing.pauses import load_pauses
+from ibidem.billing.cache_ttl import IdleTimes
+from ibidem.billing.idle_times import load_idle_times
 from ibidem.cli import main
 from ibidem.cli.report.command import CACHING
 from ibidem.environment import cache_folder
-from ibidem.replay.caching import CACHING_NAMES
+from ibidem.replay.caching_replay import CACHING_NAMES
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings.claude_code import OPUS
 from tests.recordings.codex import EXAMPLES as CODEX
@@ -355,23 +355,23 @@ def test_nothing_is_written_but_the_cache_and_counts_of_pauses(home: Path, a_log
 def test_pauses_are_kept_of_the_logs_of_this_machine_only(home: Path, a_log: Path) -> None:
     """Counts, so that `wrap` and `proxy` know the user; a log that is named may be anybody's."""
     assert run(a_log).exit_code == 0
-    assert load_pauses() == Pauses()
+    assert load_idle_times() == IdleTimes()
     assert run().exit_code == 0  # the sample
-    assert load_pauses() == Pauses()
+    assert load_idle_times() == IdleTimes()
     rows = [json.loads(line) for line in log(*TWICE, id="b", prompts=4).splitlines()]
     begun = datetime.now(UTC) - timedelta(days=3)
     for number, row in enumerate(rows):
         row["timestamp"] = (begun + timedelta(minutes=6 * number)).isoformat()
     mine = put(home / ".claude/projects/x/y.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
     assert run("--no-cache").exit_code == 0
-    assert load_pauses() == Pauses()
+    assert load_idle_times() == IdleTimes()
     for _ in range(2):  # from the cache of the report as well
         assert run().exit_code == 0
-        assert load_pauses() == Pauses((0, 4, 0), (0, len(TWICE), 0), 1)
+        assert load_idle_times() == IdleTimes((0, 4, 0), (0, len(TWICE), 0), 1)
     mine.unlink()
     put(home / ".claude/projects/x/y.jsonl", log(*TWICE, id="b", prompts=4))
     assert run().exit_code == 0
-    assert load_pauses() == Pauses()  # it is years old
+    assert load_idle_times() == IdleTimes()  # it is years old
 
 
 def test_caching_that_was_asked_for_in_other_ways(a_log: Path, tmp_path: Path) -> None:

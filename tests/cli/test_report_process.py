@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.report.executors import cores
+from ibidem.report.executors import count_cores
 from tests.report.logs import DAY, NOON, command, complaints, put, timed
 from tests.report.test_report import TWICE, log
 
@@ -182,7 +182,7 @@ def test_two_thousand_logs_take_seconds_and_the_second_time_less(tmp_path: Path,
 def test_two_runs_at_once_share_what_they_know(tmp_path: Path) -> None:
     logs = {f"log{n}": log(*TWICE, id=f"x{n}-") for n in range(30)}
     paths = put(tmp_path / "logs", **logs)
-    both = [command(tmp_path, *paths, "--json", "--jobs", str(min(2, cores()))) for _ in range(2)]
+    both = [command(tmp_path, *paths, "--json", "--jobs", str(min(2, count_cores()))) for _ in range(2)]
     one, other = (json.loads(ended(each, 120)) for each in both)
     assert one == other
     with command(tmp_path, *paths, "--json", "--jobs", "1") as running:

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 
 from ibidem.cli import main
 from ibidem.cli.clients.catalog import prepare_client
-from ibidem.cli.clients.setup import TOOL_SEARCH, ClientContext, start_command
-from ibidem.cli.setup.settings import CLAUDE_VARIABLES, systemd
-from ibidem.proxy.settings import Settings, load
+from ibidem.cli.clients.client_setup import TOOL_SEARCH, ClientContext, start_command
+from ibidem.cli.setup.snippets import CLAUDE_VARIABLES, systemd_unit
+from ibidem.proxy.settings import Settings, load_settings
 
 URL = f"http://127.0.0.1:{Settings().port}"
 OTHER = "http://localhost:9000"
@@ -83,7 +83,7 @@ def proxy_options(command: list[str]) -> Settings:
     assert command[:4] == [sys.executable, "-m", "ibidem.cli", "proxy"]
     host, port = command[5], int(command[7])
     assert (command[4], command[6], command[8:]) == ("--host", "--port", ["--no-websockets"])
-    return load({"host": host, "port": port, "websockets": False})
+    return load_settings({"host": host, "port": port, "websockets": False})
 
 
 @pytest.mark.parametrize("url", [URL, OTHER])
@@ -111,7 +111,7 @@ def test_a_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
 
 def test_a_unit_quotes_what_systemd_would_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", '/opt/50% off/$HOME "x"/python')
-    assert 'ExecStart="/opt/50%% off/$$HOME \\"x\\"/python" -m' in systemd(URL)
+    assert 'ExecStart="/opt/50%% off/$$HOME \\"x\\"/python" -m' in systemd_unit(URL)
 
 
 def test_a_property_list_starts_the_proxy_at_this_address() -> None:

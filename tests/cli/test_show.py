@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import ibidem
 from ibidem.cli import main
-from ibidem.cli.view.edits import blocks, collapse_runs
+from ibidem.cli.view.edits import align_blocks, collapse_runs
 
 LINES = [f"{number:03} something that is said in line {number}" for number in range(40)]
 LONG = "\n".join(LINES) + "\n"
@@ -316,7 +316,7 @@ def test_the_page_is_whole_or_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_no_line_is_lost_and_none_shown_twice(original: str, sent: str) -> None:
-    found = list(blocks(original, sent, "001"))
+    found = list(align_blocks(original, sent, "001"))
     for side, text in enumerate((original, sent)):
         lines = [line for block in found for line in block[side]]
         assert "\n".join(line.text for line in lines) == text
@@ -333,7 +333,7 @@ def test_many_lines_are_lined_up_in_no_time() -> None:
         original += [*(f"line {number}.{at}" for at in range(4)), *kept]
         sent += ["[ibidem 001: lines 1-4 of result 1]", *kept]
     start = time.process_time()
-    found = list(blocks("\n".join(original), "\n".join(sent), "001"))
+    found = list(align_blocks("\n".join(original), "\n".join(sent), "001"))
     assert time.process_time() - start < 5
     assert sum(len(block.original) for block in found if block.kept) == 8000
 

@@ -19,11 +19,11 @@ from playwright.sync_api import Browser
 
 import ibidem
 from ibidem import recordings
-from ibidem.cli import waiting
-from ibidem.cli.errors import InputError
+from ibidem.cli import elapsed_time
+from ibidem.cli.command_errors import InputError
 from ibidem.cli.view.details import details_name, details_page, write_details
 from ibidem.recordings import Recording
-from ibidem.recordings.ids import ids_in, session_id
+from ibidem.recordings.session_ids import file_name_ids, session_id
 from ibidem.report.measure import UNDONE_LABEL, ReportSettings, measure_session
 from ibidem.report.trace import SessionTrace
 
@@ -128,9 +128,9 @@ def test_what_edits_saved_adds_up_to_the_report(tmp_path: Path, agent: str, prof
     in_all = sum(each.saved_in_all for _, edits in trace.edits_by_request() for each in edits)
     reported = sum(each.cost for name, each in figures.strategies.items() if name != UNDONE_LABEL)
     assert math.isclose(in_all, reported)
-    assert math.isclose(trace.spent(0, len(trace))[1], figures.spent.cost)
+    assert math.isclose(trace.costs_between(0, len(trace))[1], figures.spent.cost)
     for number, request in enumerate(trace.requests):
-        edits = trace.edits(number)
+        edits = trace.edits_at(number)
         assert request.new == sum(each.since == number for each in edits)
         if edits:
             assert math.isclose(sum(each.saved for each in edits), request.paid - request.would_pay, abs_tol=1e-9)
@@ -290,7 +290,7 @@ def test_an_id_is_looked_for_in_logs_whose_names_do_not_say_it(home: Path) -> No
     ],
 )
 def test_the_name_of_a_log_says_its_id(path: str, ids: tuple[str, ...]) -> None:
-    assert ids_in(path) == ids
+    assert file_name_ids(path) == ids
     assert session_id(Recording("x", "anthropic", [], path)) == ids[0]
     assert session_id(Recording("x", "anthropic", [], path, id="own")) == "own"
 
@@ -438,11 +438,11 @@ class Terminal:
 def test_who_waits_long_is_told_for_what(monkeypatch: pytest.MonkeyPatch, patience: float, said: bool) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(waiting, "PATIENCE", patience)
-    with waiting.waiting("looking for \x1b[5m"):
+    monkeypatch.setattr(elapsed_time, "PATIENCE", patience)
+    with elapsed_time.show_elapsed_time("looking for \x1b[5m"):
         wait_until(lambda: bool(terminal.text) == said)
     assert (r"looking for \x1b[5m, 0 s" in terminal.text) == said
-    assert terminal.text.endswith(waiting.ERASED) == said
+    assert terminal.text.endswith(elapsed_time.ERASE_LINE) == said
 
 
 def wait_until(met: Callable[[], bool]) -> None:

@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from ibidem import gains
-from ibidem.cli.status import LEDGER_VERSION, MAX_COLUMNS, NOTHING, SessionSum, ledger_file, line
+from ibidem import usage_db
+from ibidem.cli.statusline_text import (
+    DATABASE_VERSION,
+    MAX_COLUMNS,
+    NO_DATA,
+    StatuslineTotals,
+    format_line,
+    usage_db_path,
+)
 from tests.test_gains import exchange, write, write_first_build
 
 STATUS: dict[str, Any] = {
@@ -51,19 +58,19 @@ def with_(**changes: Any) -> dict[str, Any]:
         pytest.param(STATUS, None, f"cost $0.42 | {CONTEXT} | cache 93% hit, 2 misses", id="the client's own figures"),
         pytest.param(
             STATUS,
-            SessionSum(0.3, 0.1),
+            StatuslineTotals(0.3, 0.1),
             f"paid $0.30, saved $0.10 (25%) | {CONTEXT} | cache 93% hit, 2 misses",
             id="with a ledger: paid and saved",
         ),
         pytest.param(
             with_(prompt_cache=None, context_window={}),
-            SessionSum(2.0, -0.05),
+            StatuslineTotals(2.0, -0.05),
             "paid $2.00, saved -$0.0500",
             id="a loss",
         ),
         pytest.param(
             with_(prompt_cache=None, context_window={}),
-            SessionSum(2.0, 1.0, True, 0.31),
+            StatuslineTotals(2.0, 1.0, True, 0.31),
             "worth $2.00 at list prices, 31% of input tokens saved",
             id="on a subscription",
         ),
@@ -85,18 +92,18 @@ def with_(**changes: Any) -> dict[str, Any]:
         ),
         pytest.param({"context_window": {"used_percentage": 8}}, None, "context 8%", id="a percentage alone"),
         pytest.param(
-            {"context_window": {"context_window_size": 0, "current_usage": None}}, None, NOTHING, id="no usage"
+            {"context_window": {"context_window_size": 0, "current_usage": None}}, None, NO_DATA, id="no usage"
         ),
-        pytest.param({}, None, NOTHING, id="nothing"),
-        pytest.param({"cost": {"total_cost_usd": True}}, None, NOTHING, id="a cost that is no number"),
-        pytest.param({"cost": {"total_cost_usd": float("nan")}}, None, NOTHING, id="a cost that is not a number"),
-        pytest.param({"cost": {"total_cost_usd": -1}}, None, NOTHING, id="a cost below nothing"),
-        pytest.param({"cost": {"total_cost_usd": 10**400}}, None, NOTHING, id="a cost beyond numbers"),
-        pytest.param({"prompt_cache": {"hit_ratio": 93}}, None, NOTHING, id="a ratio that is none"),
+        pytest.param({}, None, NO_DATA, id="nothing"),
+        pytest.param({"cost": {"total_cost_usd": True}}, None, NO_DATA, id="a cost that is no number"),
+        pytest.param({"cost": {"total_cost_usd": float("nan")}}, None, NO_DATA, id="a cost that is not a number"),
+        pytest.param({"cost": {"total_cost_usd": -1}}, None, NO_DATA, id="a cost below nothing"),
+        pytest.param({"cost": {"total_cost_usd": 10**400}}, None, NO_DATA, id="a cost beyond numbers"),
+        pytest.param({"prompt_cache": {"hit_ratio": 93}}, None, NO_DATA, id="a ratio that is none"),
     ],
 )
-def test_the_line(status: dict[str, Any], session: SessionSum | None, shown: str) -> None:
-    assert line(status, session) == shown
+def test_the_line(status: dict[str, Any], session: StatuslineTotals | None, shown: str) -> None:
+    assert format_line(status, session) == shown
 
 
 def test_the_line_is_never_long() -> None:
@@ -105,21 +112,21 @@ def test_the_line_is_never_long() -> None:
         "context_window": {"context_window_size": most, "current_usage": {"input_tokens": most}},
         "prompt_cache": {"hit_ratio": 1.0, "misses": most},
     }
-    assert len(line(status, SessionSum(most, most))) <= MAX_COLUMNS
+    assert len(format_line(status, StatuslineTotals(most, most))) <= MAX_COLUMNS
 
 
 @pytest.mark.parametrize(
     ("data", "shown"),
     [
         pytest.param(json.dumps(STATUS).encode(), f"cost $0.42 | {CONTEXT} | cache 93% hit, 2 misses", id="a status"),
-        pytest.param(b"", NOTHING, id="nothing"),
-        pytest.param(b"{", NOTHING, id="JSON that breaks off"),
-        pytest.param(b"\xff\xfe\x00garbage\x1b[2J\n\n", NOTHING, id="garbage"),
-        pytest.param(b"[1, 2]", NOTHING, id="JSON of another kind"),
-        pytest.param(b"[" * 100_000, NOTHING, id="JSON without an end to its depth"),
-        pytest.param(b'{"cost": {"total_cost_usd": 1' + b"0" * 5000 + b"}}", NOTHING, id="a number without end"),
-        pytest.param(b'{"session_id": "' + b"x" * (2 << 20) + b'"}', NOTHING, id="more than is read"),
-        pytest.param(b'{"session_id": "../../etc\\u0000"}', NOTHING, id="an id of no session"),
+        pytest.param(b"", NO_DATA, id="nothing"),
+        pytest.param(b"{", NO_DATA, id="JSON that breaks off"),
+        pytest.param(b"\xff\xfe\x00garbage\x1b[2J\n\n", NO_DATA, id="garbage"),
+        pytest.param(b"[1, 2]", NO_DATA, id="JSON of another kind"),
+        pytest.param(b"[" * 100_000, NO_DATA, id="JSON without an end to its depth"),
+        pytest.param(b'{"cost": {"total_cost_usd": 1' + b"0" * 5000 + b"}}", NO_DATA, id="a number without end"),
+        pytest.param(b'{"session_id": "' + b"x" * (2 << 20) + b'"}', NO_DATA, id="more than is read"),
+        pytest.param(b'{"session_id": "../../etc\\u0000"}', NO_DATA, id="an id of no session"),
     ],
 )
 def test_whatever_comes_in_one_line_goes_out(data: bytes, shown: str, tmp_path: Path) -> None:
@@ -134,15 +141,15 @@ def test_the_ledger_is_read_as_its_own_reader_does(tmp_path: Path) -> None:
     write(file, exchange(1), exchange(2), session="3f0c9a4e")
     write(file, exchange(3), session="3f0c9a4e", observed=True)
     write(file, exchange(4, paid=100.0, would_have_paid=200.0), session="another")
-    with gains.Gains(file) as found:
-        session = found.session("3f0c9a4e")
+    with usage_db.UsageDatabase(file) as found:
+        session = found.session_totals("3f0c9a4e")
     assert session is not None
     paid = session.paid + session.output_paid
-    assert (paid, session.saved) == (0.25 * 3 + 0.125 * 3, 0.5)
+    assert (paid, session.saved_dollars) == (0.25 * 3 + 0.125 * 3, 0.5)
     shown = process(json.dumps({"session_id": "3f0c9a4e"}).encode(), tmp_path).stdout.decode()
     assert shown == f"paid ${paid:.2f}, saved $0.50 ({0.5 / (paid + 0.5):.0%})\n"
     for other in ("3f0c9a4", "", "' OR 1=1 --"):
-        assert process(json.dumps({"session_id": other}).encode(), tmp_path).stdout.decode() == f"{NOTHING}\n"
+        assert process(json.dumps({"session_id": other}).encode(), tmp_path).stdout.decode() == f"{NO_DATA}\n"
 
 
 def test_session_on_a_subscription_shows_its_value(tmp_path: Path) -> None:
@@ -172,8 +179,8 @@ def test_the_ledger_is_where_others_find_it(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert ledger_file() == str(gains.path())
-    assert LEDGER_VERSION == gains.GAINS_VERSION
+    assert usage_db_path() == str(usage_db.database_path())
+    assert DATABASE_VERSION == usage_db.GAINS_VERSION
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell of another kind")
@@ -190,7 +197,7 @@ HEAVY = {
     "asyncio",
     "click",
     "genai_prices",
-    "ibidem.cli.commands",
+    "ibidem.cli.root_group",
     "ibidem.engine",
     "msgspec",
     "rich",
@@ -214,7 +221,7 @@ def test_nothing_is_loaded_that_is_not_needed(tmp_path: Path) -> None:
         [sys.executable, "-c", code], input=data, env=env, capture_output=True, timeout=60, check=True
     )
     loaded = set(done.stderr.decode().split())
-    assert "ibidem.cli.status" in loaded
+    assert "ibidem.cli.statusline_text" in loaded
     assert not HEAVY & loaded
 
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from ibidem.cli import main
 from ibidem.testing import Fails, Slow, Upstream
 from ibidem.testing.prompt_cache import PromptCache
-from ibidem.trial.ledger import TrialLedger, resumed
-from ibidem.trial.outcomes import DroppedAnswers
+from ibidem.trial.outcomes import DroppedSamples
+from ibidem.trial.run_log import RunLog, resume_run
 from tests.trial.sessions import TOOLS, Agent, as_recorded, write_logs
 from tests.trial.test_probes import Reader, reading
 
@@ -52,9 +52,9 @@ def run(*args: Any) -> Result:
     return CliRunner().invoke(main, ["trial", *map(str, args)], catch_exceptions=False)
 
 
-def known(out: Path) -> TrialLedger:
+def known(out: Path) -> RunLog:
     """What is in the file of a trial."""
-    found = resumed(out)
+    found = resume_run(out)
     found.close()
     return found
 
@@ -79,7 +79,7 @@ def test_a_trial_is_asked_written_and_told(logs: Path, upstream: Upstream, tmp_p
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)
     written_down = known(out)
-    assert len(written_down.results()) == 15
+    assert len(written_down.point_results()) == 15
     assert written_down.spent <= 4
     assert len(upstream.seen) == 60
     assert all(seen.header("x-api-key") == KEY for seen in upstream.seen)
@@ -141,11 +141,11 @@ def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals)
         assert result.exit_code == 0, result.output
         times = Counter(seen.text for seen in upstream.seen)
     found = known(out)
-    lost = sum(found.dropped().get("failed", DroppedAnswers(0, 0))[:2])
+    lost = sum(found.dropped_samples().get("failed", DroppedSamples(0, 0))[:2])
     assert max(times.values()) == 2
     assert 40 - lost <= sum(times.values()) <= 40
     # A kill loses the samples in flight. If both samples of a variant are among them, that point has no result.
-    assert 10 - lost // 2 <= len(found.results()) <= 10
+    assert 10 - lost // 2 <= len(found.point_results()) <= 10
     assert (lost > 0) is (how is signal.SIGKILL)
     assert found.spent <= 4
 
@@ -200,7 +200,7 @@ def test_a_key_that_is_not_accepted_leaves_a_file_to_go_on_with(logs: Path, tmp_
     assert result.stderr.splitlines()[-1].startswith("ibidem: trial: the provider does not accept the key (401)")
     with Upstream(as_recorded(TEAM)) as upstream:
         assert run(logs, "--resume", out, "--upstream", upstream.url).exit_code == 0
-    assert len(known(out).results()) == 15
+    assert len(known(out).point_results()) == 15
     taken = run(logs, "--budget", 4, "--upstream", upstream.url, "-o", out)
     assert "already exists: continue with --resume" in taken.stderr
 
@@ -226,7 +226,7 @@ def test_a_trial_goes_on_only_with_the_logs_that_it_was_begun_with(
     assert "2 of 3 sessions are missing or changed in these logs and are skipped" in result.stderr
     assert f"requests are sent to {upstream.url}" in result.stderr
     assert not any(b"destroy(" in seen.text for seen in upstream.seen)
-    assert len({each.session for each in known(out).results()}) == 1
+    assert len({each.session for each in known(out).point_results()}) == 1
 
 
 def test_the_end_of_the_budget_is_said_with_what_to_do(logs: Path, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ import pytest
 
 from ibidem.cli.clients.catalog import CLIENTS
 from ibidem.cli.clients.claude_code import CLOUDS
+from ibidem.cli.clients.client_setup import HOOKS_OFF, HOOKS_URL, OWN_ADDRESS, TOOL_SEARCH, VARIABLES
 from ibidem.cli.clients.opencode import CONFIG_CONTENT
-from ibidem.cli.clients.setup import HOOKS_OFF, HOOKS_URL, OWN_ADDRESS, TOOL_SEARCH, VARIABLES
 from ibidem.environment import install_command
 from ibidem.testing import Says
 from ibidem.testing import Upstream as Provider

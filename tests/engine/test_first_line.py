@@ -16,7 +16,7 @@ from ibidem import testing
 from ibidem.cli import main
 from ibidem.errors import UsageError
 from ibidem.formats import FORMATS
-from ibidem.formats import named as format_named
+from ibidem.formats import format_named as format_named
 from ibidem.store import MemoryStore, SqliteStore
 from tests.support.lanes import daily
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.markers import lines
+from ibidem.markers import line_offsets
 from ibidem.store import MemoryStore
-from ibidem.testing.hard import HARD
+from ibidem.testing.adversarial import HARD
 from tests.support.timed import best
 
 FOUR = 7.0
@@ -51,10 +51,10 @@ def test_what_is_hard_comes_back_and_is_sent_alike_by_a_session(kind: str, profi
 @given(st.text("ab\n", max_size=60), st.sampled_from([1, 2, 3, 7, 16]))
 def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "INDEX_CHARACTERS", chunk)
-        found, parts = lines.Lines(text), text.split("\n")
+        patch.setattr(line_offsets, "INDEX_CHARACTERS", chunk)
+        found, parts = line_offsets.LineOffsets(text), text.split("\n")
         for offset in range(len(text) + 1):
-            assert found.at(offset) == text.count("\n", 0, offset)
+            assert found.line_at(offset) == text.count("\n", 0, offset)
         for first in range(len(parts)):
             for last in range(first + 1, len(parts) + 1):
-                assert found.text(first, last) == "\n".join(parts[first:last])
+                assert found.text_between(first, last) == "\n".join(parts[first:last])

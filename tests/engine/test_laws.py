@@ -29,14 +29,17 @@ STRATEGIES: dict[str, Any] = {
     "Devboy": (ibidem.Devboy(),),
     "Evict, eager": (
         ibidem.Evict(
-            economy=ibidem.Economy(read=1.0, write=1.0), mask=2, arguments=80, edit_arguments=(0, 0), **NO_CLOCKS
+            economy=ibidem.CachePricing(read=1.0, write=1.0), mask=2, arguments=80, edit_arguments=(0, 0), **NO_CLOCKS
         ),
     ),
     "BackReferences, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
     "BackReferences, inside": (ibidem.BackReferences(min_gain=0, repeat_guard=0, inside=1, diffs=True),),
     "Evict, inside": (
         ibidem.Evict(
-            arrival=ibidem.BackReferences(inside=1), economy=ibidem.Economy(read=1.0, write=1.0), mask=1, **NO_CLOCKS
+            arrival=ibidem.BackReferences(inside=1),
+            economy=ibidem.CachePricing(read=1.0, write=1.0),
+            mask=1,
+            **NO_CLOCKS,
         ),
     ),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},

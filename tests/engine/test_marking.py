@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.lifetimes import Asked, Kept, Pauses
-from ibidem.engine import marking
+from ibidem.billing.cache_ttl import CacheRequest, IdleTimes, TtlDecision
+from ibidem.engine import breakpoint_placement
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing import laws
@@ -67,9 +67,9 @@ def test_the_laws_hold_with_marks(format: str, profile: str, data: st.DataObject
     testing.valid_stays_valid(run, request, format)
     testing.idempotent(run, request, format)
     testing.text_and_value_agree(run, request, format)
-    laws.marks_change_no_text(run, testing.runner(strategies, format, store=store), request, format)
-    laws.marks_touch_nothing_else(run, request, format)
-    laws.marks_come_off(run, request, format, store)
+    laws.breakpoints_change_no_text(run, testing.runner(strategies, format, store=store), request, format)
+    laws.breakpoints_touch_nothing_else(run, request, format)
+    laws.breakpoints_are_removed(run, request, format, store)
 
 
 @one_format_daily
@@ -82,9 +82,9 @@ def test_broken_histories_are_no_worse_with_marks(format: str, data: st.DataObje
     before = len(ibidem.validate(request, format=format))
     assert len(ibidem.validate(run(request).request, format=format)) <= before
     testing.idempotent(run, request, format)
-    laws.marks_change_no_text(run, testing.runner(strategies, format), request, format)
-    laws.marks_touch_nothing_else(run, request, format)
-    laws.marks_come_off(run, request, format, store)
+    laws.breakpoints_change_no_text(run, testing.runner(strategies, format), request, format)
+    laws.breakpoints_touch_nothing_else(run, request, format)
+    laws.breakpoints_are_removed(run, request, format, store)
 
 
 @one_format_daily
@@ -101,7 +101,9 @@ def test_a_session_marks_as_it_goes(format: str, profile: str, data: st.DataObje
     for length in range(1, len(request[key]) + 1):
         body = json.dumps({**request, key: request[key][:length]}).encode()
         sent = session.compact(body).request
-        assert laws.unmarked(json.loads(sent)) == laws.unmarked(json.loads(plain.compact(body).request))
+        assert laws.without_breakpoints(json.loads(sent)) == laws.without_breakpoints(
+            json.loads(plain.compact(body).request)
+        )
         assert session.compact(body).request == sent
         assert behind.compact(sent).request == sent
         assert ibidem.expand(sent, format=format, store=store) == body
@@ -124,7 +126,9 @@ def test_any_lifetime_is_in_order_and_stays(data: st.DataObject) -> None:
 
     def marked(given: Any, long: int = long) -> Any:
         dialect = FORMATS["anthropic"]
-        return marking.marked(given, dialect, "auto", Kept(long), "claude-sonnet-4-5", KEY, store)
+        return breakpoint_placement.apply_breakpoints(
+            given, dialect, "auto", TtlDecision(long), "claude-sonnet-4-5", KEY, store
+        )
 
     sent = marked(request)
     if sent.additions:  # whoever is behind us decides nothing, whatever it would have decided
@@ -132,18 +136,20 @@ def test_any_lifetime_is_in_order_and_stays(data: st.DataObject) -> None:
     if not ibidem.validate(request):
         assert not ibidem.validate(sent.request)
     assert marked(sent.request).request == sent.request
-    assert laws.unmarked(sent.request) == laws.unmarked(request)
+    assert laws.without_breakpoints(sent.request) == laws.without_breakpoints(request)
     text = json.dumps(request)
     assert ibidem.expand(marked(text).request, store=store) == text
 
 
-KEY = marking.key_of(FORMATS["anthropic"].read(0, {"role": "user", "content": "go"}) for _ in range(1))
+KEY = breakpoint_placement.cache_key_for(
+    FORMATS["anthropic"].read_message(0, {"role": "user", "content": "go"}) for _ in range(1)
+)
 
 
 @pytest.mark.parametrize("cache", ["auto", "lifetime"])
 def test_replicas_and_those_behind_ask_for_the_same(cache: Any) -> None:
     """Of a user who comes back within the hour, as a rule."""
-    pauses = Pauses((0, 90, 0), (0, 90, 0), 3)
+    pauses = IdleTimes((0, 90, 0), (0, 90, 0), 3)
     request = agent(*(step for n in range(1, 9) for step in (f"a>{n}", f"r{n}:{n} {LONG_TEXT}")))
     if cache == "lifetime":
         request["system"] = [{"type": "text", "text": LONG_TEXT, "cache_control": SHORT}]
@@ -166,14 +172,14 @@ def test_replicas_and_those_behind_ask_for_the_same(cache: Any) -> None:
 
 def test_where_another_decides_nothing_is_decided_from_then_on() -> None:
     """What it leaves as it is for a while looks like a client's own, and is not taken for that."""
-    settings, conv = marking.CacheSettings("lifetime"), laws.read(LOOP, "anthropic")
-    asked = Asked(len(LOOP["messages"]), context=90_000, cached=0, idle=4000.0)
-    rich = Kept(saved=1e9, bill=1e9, size=90_000.0, requests=9, spoken=1, looped_later=8, client=0)
+    settings, conv = breakpoint_placement.CacheSettings("lifetime"), laws.read(LOOP, "anthropic")
+    asked = CacheRequest(len(LOOP["messages"]), context=90_000, cached=0, idle=4000.0)
+    rich = TtlDecision(saved=1e9, bill=1e9, size=90_000.0, requests=9, spoken=1, looped_later=8, client=0)
 
-    def after(before: Kept, mark: dict[str, str]) -> Kept:
+    def after(before: TtlDecision, mark: dict[str, str]) -> TtlDecision:
         system = [{"type": "text", "text": LONG_TEXT, "cache_control": mark}]
-        marks = FORMATS["anthropic"].marks.found({"system": system}, ())
-        return marking.decided(settings, conv, "claude-sonnet-4-5", asked, before, marks)
+        marks = FORMATS["anthropic"].cache_control.all_breakpoints({"system": system}, ())
+        return breakpoint_placement.decide_ttl(settings, conv, "claude-sonnet-4-5", asked, before, marks)
 
     assert after(rich, SHORT).long > 0
     elsewhere = after(rich, {"ttl": "1h", "type": "ephemeral"})
@@ -270,7 +276,7 @@ def test_conversations_have_names() -> None:
     grown = {**request, "input": [*request["input"], {"role": "assistant", "content": "ok"}, other["input"][0]]}
     names = [ibidem.compact(each, cache="auto").request["prompt_cache_key"] for each in (request, grown, other)]
     assert names[0] == names[1] != names[2]
-    assert names[0].startswith(marking.KEY_PREFIX)
+    assert names[0].startswith(breakpoint_placement.KEY_PREFIX)
 
 
 def test_without_a_store_marks_stay_and_texts_come_back() -> None:
@@ -278,7 +284,7 @@ def test_without_a_store_marks_stay_and_texts_come_back() -> None:
     request = agent("a>1", f"r1:{text}", "a>2", f"r2:{text}")
     sent = ibidem.compact(request, cache="auto").request
     assert ibidem.expand(sent) != request
-    assert laws.unmarked(ibidem.expand(sent)) == laws.unmarked(request)
+    assert laws.without_breakpoints(ibidem.expand(sent)) == laws.without_breakpoints(request)
 
 
 def test_marks_of_the_client_are_not_taken_off() -> None:
@@ -337,7 +343,7 @@ def test_a_fault_of_ours_costs_marks_alone(monkeypatch: pytest.MonkeyPatch) -> N
     request = agent("a>1", f"r1:{text}", "a>2", f"r2:{text}")
     expected = ibidem.compact(request)
     assert expected.plan
-    monkeypatch.setattr(marking, "planned", fails)
+    monkeypatch.setattr(breakpoint_placement, "planned", fails)
     for found in (ibidem.compact(request, cache="auto"), ibidem.Session(cache="auto").compact(request)):
         assert found.request == expected.request
         assert found.marks == ()
@@ -347,7 +353,7 @@ def test_a_decision_that_fails_is_left_to_the_client(monkeypatch: pytest.MonkeyP
     def fails(*_: Any) -> Any:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(marking, "choose", fails)
+    monkeypatch.setattr(breakpoint_placement, "choose", fails)
     session = ibidem.Session(cache="auto")
     for length in (3, 5):
         assert session.compact(begun(LOOP, length)).request == begun(LOOP, length)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.billing.budget import Economy
-from ibidem.engine.notebook import Notebook
+from ibidem.billing.revision_budget import CachePricing
+from ibidem.engine.journal_store import JournalStore
 from ibidem.store import MemoryStore
-from ibidem.store.store import Notes, NotesPlace
+from ibidem.store.store import JournalPage, JournalPosition
 from tests.engine.test_session import begun, file_of, lengths, reads
 from tests.support.evict import NO_CLOCKS
 
-CACHED = Economy(read=0.1, write=1.25, lifetime=300)
+CACHED = CachePricing(read=0.1, write=1.25, lifetime=300)
 LOOKING = ibidem.Evict(**NO_CLOCKS, economy=CACHED, mask=2)
 NAME = "a conversation"
 
@@ -26,11 +26,11 @@ class Counted(MemoryStore):
 
     read = written = 0
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
         self.written += len(rows)
         return super().note(session, rows, since)
 
-    def notes(self, *given: Any) -> Notes:
+    def notes(self, *given: Any) -> JournalPage:
         found = super().notes(*given)
         self.read += len(found.rows)
         return found
@@ -41,7 +41,7 @@ class Replica:
 
     def __init__(self, store: MemoryStore) -> None:
         self.session = ibidem.Session(strategies=[LOOKING], format="anthropic", store=store)
-        self.notebook = Notebook(self.session, store, NAME)
+        self.notebook = JournalStore(self.session, store, NAME)
 
     def turn(self, body: Any, at: float, context: int | None = None) -> Any:
         self.notebook.read()

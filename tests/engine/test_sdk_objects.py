@@ -11,7 +11,7 @@ import pytest
 
 import ibidem
 from ibidem.store import MemoryStore
-from ibidem.wire import Change, rebuild, scan
+from ibidem.wire import JsonChange, apply_changes, scan
 from tests.engine.test_session import file_of
 
 anthropic_types = pytest.importorskip("anthropic.types")
@@ -127,11 +127,11 @@ def test_session_continues_if_an_object_comes_back_as_json(format: str, profile:
 def test_edit_inside_an_object_is_sent_as_json() -> None:
     objects, plain = requests("anthropic")
     changes = [
-        Change(("messages", 1, "content", 0), "drop"),
-        Change(("messages", 3, "content", 1, "name"), "set", "View"),
+        JsonChange(("messages", 1, "content", 0), "drop"),
+        JsonChange(("messages", 3, "content", 1, "name"), "set", "View"),
     ]
-    written = rebuild(objects, changes)
-    assert as_json(written) == rebuild(plain, changes)
+    written = apply_changes(objects, changes)
+    assert as_json(written) == apply_changes(plain, changes)
     assert written["messages"][5] is objects["messages"][5]
 
 

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem import calls, testing
-from ibidem.billing.budget import Economy, Moment
+from ibidem import testing, tool_arguments
+from ibidem.billing.revision_budget import CachePricing, RequestContext
 from ibidem.engine import journal
-from ibidem.engine.journal import Journal, Ranges
+from ibidem.engine.journal import IndexRanges, Journal
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
-from ibidem.wire.scan import rescan, scan
+from ibidem.wire.request_scan import scan, scan_continuation
 from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 from tests.support.timed import seconds
@@ -79,21 +79,21 @@ def test_a_request_that_begins_as_another_did_is_scanned_from_there(format: str,
     before, afresh = (scan(text) for text in texts)
     assume(before is not None and afresh is not None)  # what only a tolerant parser takes
     assert before is not None
-    assert before.known is not None
+    assert before.scan_state is not None
     assert afresh is not None
-    for last in (None, before.last()):
-        again = rescan(texts[1], before.known, last)
+    for last in (None, before.make_last_request()):
+        again = scan_continuation(texts[1], before.scan_state, last)
         if known_length == len(history):
-            assert again is None or again.unchanged < len(history)
+            assert again is None or again.unchanged_count < len(history)
         else:
             assert again is not None
-            assert again.unchanged == known_length
-            assert again.same_head is (last is not None)
+            assert again.unchanged_count == known_length
+            assert again.has_same_params is (last is not None)
         if again is None:
             continue
         assert len(again) == len(afresh)
-        assert [again.value(n) for n in range(len(again))] == [afresh.value(n) for n in range(len(afresh))]
-        assert dict(again.head) == dict(afresh.head)
+        assert [again.message_at(n) for n in range(len(again))] == [afresh.message_at(n) for n in range(len(afresh))]
+        assert dict(again.params) == dict(afresh.params)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_any_other_request_is_not(change: Any) -> None:
     request = reads(file_of(40), file_of(40, 1))
     before = scan(json.dumps(begun(request, 3)).encode())
     assert before is not None
-    assert before.known is not None
+    assert before.scan_state is not None
     text = change(json.dumps(request).encode())
-    assert rescan(text, before.known) is None
-    assert rescan(text, before.known, before.last()) is None
+    assert scan_continuation(text, before.scan_state) is None
+    assert scan_continuation(text, before.scan_state, before.make_last_request()) is None
 
 
 @pytest.mark.parametrize(
@@ -132,37 +132,37 @@ def test_what_stands_beside_the_messages_is_read_where_it_is_another(old: bytes,
     whole = {"model": "m", "messages": request["messages"], "tools": [{"name": "n" * 2000}], "max_tokens": 7}
     before = scan(json.dumps({**whole, "messages": request["messages"][:3]}).encode())
     assert before is not None
-    assert before.known is not None
+    assert before.scan_state is not None
     text = json.dumps(whole).encode()
     assert text.count(old) == 1
     for body in (text, text.replace(old, new)):
-        again, afresh = rescan(body, before.known, before.last()), scan(body)
+        again, afresh = scan_continuation(body, before.scan_state, before.make_last_request()), scan(body)
         assert afresh is not None
-        assert again is None or (dict(again.head), len(again)) == (dict(afresh.head), len(afresh))
-        assert (again is not None and again.same_head) is (body is text)
+        assert again is None or (dict(again.params), len(again)) == (dict(afresh.params), len(afresh))
+        assert (again is not None and again.has_same_params) is (body is text)
 
 
 @pytest.mark.parametrize("end", [b'{"role": "user"', b"{} ]", b"{}], [{}", b"", b" ", b"{},", b'{}], "x": [{}'])
 def test_messages_that_are_none_are_no_reason_to_believe_the_rest(end: bytes) -> None:
     before = scan(b'{"messages": [{"a": 1}], "b": 2}')
     assert before is not None
-    assert before.known is not None
+    assert before.scan_state is not None
     body = b'{"messages": [{"a": 1},' + end + b'], "b": 2}'
-    again, afresh = rescan(body, before.known, before.last()), scan(body)
+    again, afresh = scan_continuation(body, before.scan_state, before.make_last_request()), scan(body)
     assert again is None or afresh is not None
-    assert again is None or not again.same_head
+    assert again is None or not again.has_same_params
 
 
 def test_what_is_held_of_a_request_has_no_long_value() -> None:
     """As a value, what is offered with every request takes many times its bytes."""
     found = scan(json.dumps({"model": "m", "messages": [{}], "tools": [{"name": "n" * 2000}]}).encode())
     assert found is not None
-    last = found.last()
+    last = found.make_last_request()
     assert last is not None
-    assert last.head["tools"] is not last.head["tools"]
-    assert last.head["model"] is last.head["model"]
-    assert dict(last.head) == dict(found.head)
-    assert last.size > len(last.body)
+    assert last.params["tools"] is not last.params["tools"]
+    assert last.params["model"] is last.params["model"]
+    assert dict(last.params) == dict(found.params)
+    assert last.size_bytes > len(last.body)
 
 
 def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
@@ -171,7 +171,7 @@ def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
     for length in lengths(request):
         body = json.dumps(marked(begun(request, length))).encode()
         again = session.rescan(body)
-        assert (again is not None and again.unchanged >= length - 4) or length <= 3  # the first had one too
+        assert (again is not None and again.unchanged_count >= length - 4) or length <= 3  # the first had one too
         found = scan(body)
         assert found is not None
         shared, seen = session.shares(found)
@@ -221,7 +221,7 @@ def test_what_was_known_when_a_request_was_scanned_may_be_known_no_more() -> Non
     body = json.dumps(one).encode()
     scanned = session.rescan(body)
     assert scanned is not None
-    assert scanned.unchanged == 9
+    assert scanned.unchanged_count == 9
     session.compact(json.dumps(other).encode())
     assert session.compact(scanned).request == ibidem.compact(body, format="anthropic").request
 
@@ -261,8 +261,8 @@ def test_only_what_was_new_stays_as_it_came(profile: str) -> None:
     late = json.dumps(begun(request, 9)).encode()
     scanned = scan(late)
     assert scanned is not None
-    assert way.shared(scanned) == 5
-    went = json.loads(way.over(scanned, 5))["messages"]
+    assert way.shared_length(scanned) == 5
+    went = json.loads(way.apply_to(scanned, 5))["messages"]
     assert went[:5] == json.loads(sent.request)["messages"][:5] != request["messages"][:5]
     assert went[5:] == request["messages"][5:9]
     planned = json.loads(session.compact(late, at=9.0).request)["messages"]
@@ -313,19 +313,19 @@ def test_after_two_refusals_nothing_new_is_rewritten() -> None:
 def test_what_went_otherwise_is_learned_from_another_replica() -> None:
     journal, other = Journal(), Journal()
     for each in (journal, other):
-        each.follow([b"one", b"two", b"three"])
-    journal.note(at=5.0)
-    other.note(as_is=1, refused=True)
+        each.follow_messages([b"one", b"two", b"three"])
+    journal.record_entry(at=5.0)
+    other.record_entry(as_is=1, refused=True)
     journal.load(other.dump())
-    assert journal.here is not None
-    assert (journal.here.at, journal.here.as_is, journal.here.refused) == (5.0, 1, True)
-    assert [number in journal.as_is for number in range(4)] == [False, True, True, False]
-    assert journal.unusual
+    assert journal.current_entry is not None
+    assert (journal.current_entry.at, journal.current_entry.as_is, journal.current_entry.refused) == (5.0, 1, True)
+    assert [number in journal.unchanged_ranges for number in range(4)] == [False, True, True, False]
+    assert journal.is_unusual
 
 
 # ── what is known beside the history ────────────────────────────────────────────────────────────────────────────────
 
-CACHED = Economy(read=0.1, write=1.25, lifetime=300)
+CACHED = CachePricing(read=0.1, write=1.25, lifetime=300)
 LOOKING = ibidem.Evict(**NO_CLOCKS, economy=CACHED, mask=2)
 
 
@@ -544,7 +544,7 @@ def test_conversation_with_old_labels_continues_without_new_edits(
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "SENT_EDITION", 1)
-        patch.setattr(calls, "SCRIPT_TOOL", "")
+        patch.setattr(tool_arguments, "SCRIPT_TOOL", "")
         theirs = ibidem.Session(profile=profile, store=store)
         for length in (1, 3, 5, 7):
             old = theirs.compact(request(length), idle=1.0).request["input"]
@@ -566,16 +566,16 @@ def test_conversation_with_old_labels_continues_without_new_edits(
 
 def test_notes_come_back_as_they_were() -> None:
     ours = Journal()
-    ours.follow([b"one", b"two"])
-    ours.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, cached=800)
+    ours.follow_messages([b"one", b"two"])
+    ours.record_entry(moment=RequestContext(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, cached=800)
     other = Journal()
     other.load(ours.dump())
-    assert other.notes == ours.notes
-    other.follow([b"one"])
-    assert other.here is None
-    other.follow([b"two"])
-    assert other.here == ours.here
-    assert other.as_is == Ranges(((1, 2),))
+    assert other.entries == ours.entries
+    other.follow_messages([b"one"])
+    assert other.current_entry is None
+    other.follow_messages([b"two"])
+    assert other.current_entry == ours.current_entry
+    assert other.unchanged_ranges == IndexRanges(((1, 2),))
 
 
 @pytest.mark.parametrize("text", ["NaN", '"\\ud800"', "1e999"])

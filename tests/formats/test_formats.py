@@ -1106,6 +1106,6 @@ MARKED = [
 def test_a_cache_mark_asks_to_be_remembered_for_an_hour(format: str, head: Any, fields: Any) -> None:
     dialect = FORMATS[format]
     wire = {"role": "user", "content": [{"type": "text", "text": 'a "ttl":"1h" in a text asks nothing', **fields}]}
-    message = dialect.read(0, wire)
-    assert dialect.remembered_for_an_hour(head, [message])
-    assert not dialect.remembered_for_an_hour({}, [dialect.read(0, {"role": "user", "content": '{"ttl":"1h"}'})])
+    message = dialect.read_message(0, wire)
+    assert dialect.has_one_hour_ttl(head, [message])
+    assert not dialect.has_one_hour_ttl({}, [dialect.read_message(0, {"role": "user", "content": '{"ttl":"1h"}'})])

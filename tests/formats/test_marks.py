@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ibidem.formats import FORMATS
-from ibidem.formats.marks import Addition, CacheOffer, SentValues
-from ibidem.wire import Change, rebuild
+from ibidem.formats.cache_control import CacheOffer, FieldAddition, ParsedMessages
+from ibidem.wire import JsonChange, apply_changes
 
 ANTHROPIC = FORMATS["anthropic"]
 SHORT, LONG = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 OURS = {"ttl": "5m", "type": "ephemeral"}
 BLOCK = [{"type": "text", "text": ..., "cache_control": OURS}]
-FREE = CacheOffer(marks=True, hour=True)
+FREE = CacheOffer(accepts_breakpoints=True, accepts_ttl=True)
 TOOL = {"name": "read", "input_schema": {}}
 
 
@@ -38,7 +38,7 @@ LOOP = [ASK, CALL, RESULT]
 
 def added(messages: list[Any], long: int = -1, offer: CacheOffer = FREE, **head: Any) -> dict[str, Any]:
     """What is put where, by the path as people write it."""
-    found = ANTHROPIC.marks.added(head, SentValues(messages), long, offer)
+    found = ANTHROPIC.cache_control.additions_for(head, ParsedMessages(messages), long, offer)
     return {".".join(map(str, addition.path)): addition.value for addition in found}
 
 
@@ -49,7 +49,7 @@ def test_what_stands_in_a_request_is_found_in_the_order_of_the_prefix() -> None:
         "tools": [{**TOOL, "cache_control": LONG}, {**TOOL, "cache_control": None}],
     }
     inner = {"type": "tool_result", "tool_use_id": "a", "content": [text("x", cache_control={**SHORT, "ttl": "5m"})]}
-    found = ANTHROPIC.marks.found(head, [ASK, CALL, user(inner, text("y", cache_control=SHORT))])
+    found = ANTHROPIC.cache_control.all_breakpoints(head, [ASK, CALL, user(inner, text("y", cache_control=SHORT))])
     assert [(mark.path, mark.message, mark.long) for mark in found] == [
         (("tools", 0), -1, True),
         (("system", 1), -1, True),
@@ -61,9 +61,9 @@ def test_what_stands_in_a_request_is_found_in_the_order_of_the_prefix() -> None:
 
 @pytest.mark.parametrize("value", [None, 5, "cache_control", [], {}, [[]], [{"type": []}], {"role": [], "content": {}}])
 def test_what_no_client_sends_has_no_marks_and_gets_none(value: Any) -> None:
-    marks = ANTHROPIC.marks
-    assert marks.found({"tools": value, "system": value}, [value]) == []
-    assert marks.added({"tools": value, "tool_choice": value}, SentValues([value, value]), 1, FREE) == []
+    marks = ANTHROPIC.cache_control
+    assert marks.all_breakpoints({"tools": value, "system": value}, [value]) == []
+    assert marks.additions_for({"tools": value, "tool_choice": value}, ParsedMessages([value, value]), 1, FREE) == []
 
 
 def test_a_loop_is_marked_at_the_end_of_tools_system_the_request_before_and_itself() -> None:
@@ -148,7 +148,7 @@ def test_a_first_request_is_marked_if_it_is_an_agents(head: dict[str, Any], expe
 
 def test_nothing_is_marked_before_there_is_enough_of_it() -> None:
     long = text("word " * 4000)
-    offer = CacheOffer(marks=True, minimum=4096)
+    offer = CacheOffer(accepts_breakpoints=True, min_tokens=4096)
     assert added(LOOP, offer=offer, tools=[TOOL], system="short") == {}
     assert [*added([ASK, said(), user(long)], offer=offer, tools=[TOOL])] == ["messages.2.content.0.cache_control"]
     assert "system.0.cache_control" in added(LOOP, offer=offer, tools=[TOOL], system=[long])
@@ -156,11 +156,11 @@ def test_nothing_is_marked_before_there_is_enough_of_it() -> None:
 
 
 def test_providers_that_heed_no_marks_get_none() -> None:
-    assert added(LOOP, offer=CacheOffer(marks=False), tools=[TOOL]) == {}
+    assert added(LOOP, offer=CacheOffer(accepts_breakpoints=False), tools=[TOOL]) == {}
 
 
 def test_where_a_mark_cannot_say_for_how_long_it_does_not() -> None:
-    found = added(LOOP, 3, CacheOffer(marks=True), tools=[TOOL])
+    found = added(LOOP, 3, CacheOffer(accepts_breakpoints=True), tools=[TOOL])
     assert found["tools.0.cache_control"] == SHORT
 
 
@@ -168,14 +168,17 @@ def test_where_a_mark_cannot_say_for_how_long_it_does_not() -> None:
 def test_ours_are_left_as_they_are(long: int) -> None:
     """By those behind us, who may think otherwise."""
     head: dict[str, Any] = {"tools": [TOOL]}
-    body = rebuild(
+    body = apply_changes(
         {**head, "messages": LOOP},
-        [Change(path, "set", value) for path, value in ANTHROPIC.marks.added(head, SentValues(LOOP), long, FREE)],
+        [
+            JsonChange(path, "set", value)
+            for path, value in ANTHROPIC.cache_control.additions_for(head, ParsedMessages(LOOP), long, FREE)
+        ],
     )
-    found = ANTHROPIC.marks.found({"tools": body["tools"]}, body["messages"])
+    found = ANTHROPIC.cache_control.all_breakpoints({"tools": body["tools"]}, body["messages"])
     assert found
-    assert all(mark.ours for mark in found)
-    assert not any(ANTHROPIC.marks.changed(found, other) for other in (-1, 0, 2, 3))
+    assert all(mark.is_ours for mark in found)
+    assert not any(ANTHROPIC.cache_control.ttl_changes(found, other) for other in (-1, 0, 2, 3))
 
 
 # ── lifetimes of the client's own ───────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +187,7 @@ def test_ours_are_left_as_they_are(long: int) -> None:
 def changed(long: int, *marks: Any, top: Any = None) -> dict[str, Any]:
     messages = [user(text("x", cache_control=mark)) for mark in marks[1:]]
     head = {"system": [text("s", cache_control=marks[0])], "cache_control": top}
-    found = ANTHROPIC.marks.changed(ANTHROPIC.marks.found(head, messages), long)
+    found = ANTHROPIC.cache_control.ttl_changes(ANTHROPIC.cache_control.all_breakpoints(head, messages), long)
     assert all(addition.value.at == 0 for addition in found), "it is known as ours by what stands first"
     return {".".join(map(str, addition.path)): addition.value.value for addition in found}
 
@@ -224,15 +227,15 @@ def test_a_client_with_both_lifetimes_is_left_alone(long: int) -> None:
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses"])
 def test_conversations_are_named_for_providers_that_want_it(format: str) -> None:
-    marks, history = FORMATS[format].marks, SentValues([{"role": "user", "content": "go"}])
-    assert marks.added({}, history, -1, CacheOffer(key="c1")) == [Addition(("prompt_cache_key",), "c1")]
-    assert marks.added({}, history, -1, FREE) == []
-    assert marks.asks({"prompt_cache_key": "mine"}, [])
-    assert marks.asks({"prompt_cache_retention": "in_memory"}, [])
-    assert not marks.asks({"prompt_cache_key": None}, [])
+    marks, history = FORMATS[format].cache_control, ParsedMessages([{"role": "user", "content": "go"}])
+    assert marks.additions_for({}, history, -1, CacheOffer(key="c1")) == [FieldAddition(("prompt_cache_key",), "c1")]
+    assert marks.additions_for({}, history, -1, FREE) == []
+    assert marks.has_directives({"prompt_cache_key": "mine"}, [])
+    assert marks.has_directives({"prompt_cache_retention": "in_memory"}, [])
+    assert not marks.has_directives({"prompt_cache_key": None}, [])
 
 
 def test_gemini_is_asked_for_nothing() -> None:
-    marks = FORMATS["gemini"].marks
-    assert marks.added({}, SentValues([{"role": "user"}]), 5, CacheOffer(True, 0, True, "c1")) == []
-    assert marks.changed([], 5) == []
+    marks = FORMATS["gemini"].cache_control
+    assert marks.additions_for({}, ParsedMessages([{"role": "user"}]), 5, CacheOffer(True, 0, True, "c1")) == []
+    assert marks.ttl_changes([], 5) == []

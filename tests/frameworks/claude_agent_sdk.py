@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ibidem.testing import Answer, Seen, Upstream, by_turn
-from ibidem.testing.answers import Called
+from ibidem.testing.answers import CallPart
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .proxied import Proxies, state
@@ -68,7 +68,7 @@ class ClaudeAgentSDK(Framework):
 
         def renamed(seen: Seen) -> Answer:
             answer = script(seen)
-            parts = (part._replace(tool=TOOL) if isinstance(part, Called) else part for part in answer.parts)
+            parts = (part._replace(tool=TOOL) if isinstance(part, CallPart) else part for part in answer.parts)
             return replace(answer, parts=tuple(parts))
 
         return Upstream(renamed)

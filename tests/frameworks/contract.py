@@ -26,7 +26,7 @@ from typing import Any
 
 import ibidem
 from ibidem import formats
-from ibidem.adapters import _seat, _shadow
+from ibidem.adapters import _request_rewriter, _wire_mirror
 from ibidem.engine.session import Session
 from ibidem.testing import Answer, Fails, Seen, by_turn
 
@@ -173,7 +173,7 @@ class Contract:
         histories = []
         for body in bodies:
             value, wire = self.framework.read_wire(json.loads(body), format)
-            histories.append(unmarked(self.framework.same(value)[formats.named(wire).history_key]))
+            histories.append(unmarked(self.framework.same(value)[formats.format_named(wire).history_key]))
         for number, (before, after) in enumerate(pairwise(histories), 2):
             assert after[: len(before)] == before, f"request {number} does not begin as the one before"
 
@@ -226,13 +226,15 @@ class Contract:
 
     def second_pass(self, format: str) -> None:
         """A proxy behind an adapter changes nothing any more."""
-        from ibidem.proxy.edge.server import Running
+        from ibidem.proxy.edge.server import BackgroundServer
         from ibidem.proxy.settings import Settings
 
         def run(proxied: bool) -> list[str]:
             with self.framework.provider(format, by_turn(SCRIPT)) as upstream:
                 upstreams = dict.fromkeys(Settings().upstreams, upstream.url)
-                with Running(Settings(port=0, upstreams=upstreams, store="memory:", budget_ms=60_000)) as proxy:
+                with BackgroundServer(
+                    Settings(port=0, upstreams=upstreams, store="memory:", budget_ms=60_000)
+                ) as proxy:
                     url = proxy.url if proxied else upstream.url
                     adapter = self.framework.adapter(format)
                     self.framework.run(replace(self.task(format, adapter=adapter), url=url))
@@ -244,18 +246,18 @@ class Contract:
         """It runs to its end, the history stays, and what the provider counts is heard where the seam tells."""
         _, expected = self.bare(format, self.mode)
         told: list[int] = []
-        answered = _seat.Seat.answered
+        answered = _request_rewriter.RequestRewriter.record_input_tokens
 
         def listening(seat: Any, outcome: Any, context: int | None = None, cached: int | None = None) -> None:
             told.append(context or 0)
             answered(seat, outcome, context, cached)
 
-        _seat.Seat.answered = listening  # type: ignore[method-assign, assignment]
+        _request_rewriter.RequestRewriter.record_input_tokens = listening  # type: ignore[method-assign, assignment]
         try:
             adapter = self.framework.adapter(format, "recoverable")
             seen, (ran,) = self.sent(format, by_turn(SCRIPT), [self.task(format, adapter=adapter)])
         finally:
-            _seat.Seat.answered = answered  # type: ignore[method-assign]
+            _request_rewriter.RequestRewriter.record_input_tokens = answered  # type: ignore[method-assign]
         assert ran.texts == ANSWERS
         assert ran.history == expected.history
         for body in self.bodies(seen):
@@ -274,7 +276,11 @@ class Contract:
         assert "bytes" in ran.stdout, ran.stdout
 
 
-FAULTS: tuple[tuple[Any, str], ...] = ((Session, "compact"), (_seat, "_json"), (_shadow.Shadow, "result"))
+FAULTS: tuple[tuple[Any, str], ...] = (
+    (Session, "compact"),
+    (_request_rewriter, "_json"),
+    (_wire_mirror.WireMirror, "result"),
+)
 """Where something of ours is made to fail."""
 
 

@@ -141,15 +141,15 @@ def copies() -> None:
     """What profiles that look back change beside results: written back, and what was given stays."""
     from google.genai import types
 
-    from ibidem.adapters.google_adk import _changed, _part
+    from ibidem.adapters.google_adk import _changed_contents, _wire_part
 
     call = types.Part(function_call=types.FunctionCall(name="read", args={"path": "a.py"}), thought_signature=b"kept")
     content = types.Content(role="model", parts=[types.Part(text="long"), call, types.Part(text="hm", thought=True)])
     given = content.model_copy(deep=True)
-    before = [{"role": "model", "parts": [_part(part) for part in content.parts or ()]}]
+    before = [{"role": "model", "parts": [_wire_part(part) for part in content.parts or ()]}]
     new = {"functionCall": {"name": "read", "args": {"path": "…"}}, "thoughtSignature": "signed"}
     after = [{"role": "model", "parts": [{"text": "short"}, new, before[0]["parts"][2]]}]
-    (changed,) = _changed([content], before, after)
+    (changed,) = _changed_contents([content], before, after)
     text, made, thought = changed.parts
     assert (text.text, made.function_call.args, made.thought_signature) == ("short", {"path": "…"}, b"kept")
     assert content.parts is not None

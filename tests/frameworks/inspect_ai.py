@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ClassVar
 
-from ibidem.billing.lifetimes import CacheMode
+from ibidem.billing.cache_ttl import CacheMode
 from ibidem.testing import Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, Framework, OwnCaching, Ran, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ibidem.gateway.session import GatewaySettings, GatewayTotals, McpSession
+from ibidem.gateway.mcp_session import GatewaySettings, GatewayTotals, McpSession
 
 LONG = "".join(f"{number}: a line of a result that is long enough\n" for number in range(20))
 

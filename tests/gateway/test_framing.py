@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.gateway.events import EventFraming, event_field, with_data
-from ibidem.gateway.lines import Framed, LineFraming
+from ibidem.gateway.line_framing import Frame, LineFraming
+from ibidem.gateway.sse_framing import EventFraming, event_field, replace_data
 
 MOST = 12
 CUTS = st.lists(st.integers(0, 60), max_size=12)
 
 
-def fed(framing: LineFraming | EventFraming, data: bytes, cuts: list[int]) -> list[Framed]:
+def fed(framing: LineFraming | EventFraming, data: bytes, cuts: list[int]) -> list[Frame]:
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [piece for start, end in pairwise(places) for piece in framing.feed(data[start:end])]
     return [*pieces, *framing.flush()]
@@ -58,7 +58,7 @@ def test_an_event_is_passed_on_when_it_ends(cuts: list[int]) -> None:
     ],
 )
 def test_only_the_data_of_an_event_changes(event: bytes, changed: bytes) -> None:
-    assert with_data(event, lambda data: b"new" if data.replace(b"\n", b"") == b"old" else data) == changed
+    assert replace_data(event, lambda data: b"new" if data.replace(b"\n", b"") == b"old" else data) == changed
 
 
 def test_what_is_held_is_bounded() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.cache import HintVerbosity, ToolKind
 from ibidem.errors import IbidemError
-from ibidem.gateway.rules import GatewayRules, ToolRule, load_rules
+from ibidem.gateway.tool_rules import GatewayRules, ToolRule, load_rules
 
 
 def loaded(tmp_path: Path, text: str | bytes) -> GatewayRules:
@@ -39,10 +39,10 @@ def test_everything_that_can_be_declared(tmp_path: Path) -> None:
     memory = rules.memory
     assert (memory.capacity, memory.max_calls, memory.max_age, memory.min_bytes, memory.near) == (9, 30, 60, 300, None)
     assert rules.max_chars == 99
-    assert rules.of("update_issue") == ToolRule(invalidates=("get_issue",))
-    assert rules.of("write_file") == ToolRule(path="path", kind=ToolKind.FILE_MUTATE)
-    assert rules.of("secret").never
-    assert rules.of("other") == ToolRule()
+    assert rules.rule_for("update_issue") == ToolRule(invalidates=("get_issue",))
+    assert rules.rule_for("write_file") == ToolRule(path="path", kind=ToolKind.FILE_MUTATE)
+    assert rules.rule_for("secret").never
+    assert rules.rule_for("other") == ToolRule()
     assert loaded(tmp_path, "") == GatewayRules()
 
 
@@ -58,9 +58,9 @@ def test_a_rule_for_all_tools_counts_for_tools_without_their_own(tmp_path: Path)
         invalidates = ["get_issues"]
         """,
     )
-    assert rules.of("any") == rules.of("") == ToolRule(invalidates=("get_issue",), never=True)
-    assert rules.of("get_issue") == ToolRule()
-    assert rules.of("update_issue") == ToolRule(invalidates=("get_issues",))
+    assert rules.rule_for("any") == rules.rule_for("") == ToolRule(invalidates=("get_issue",), never=True)
+    assert rules.rule_for("get_issue") == ToolRule()
+    assert rules.rule_for("update_issue") == ToolRule(invalidates=("get_issues",))
 
 
 def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ibidem.cache.json_limits import MAX_PARTS
 from ibidem.cache.outputs import MAX_SHOWN_CHARS
-from ibidem.cache.parts import MAX_PARTS
-from ibidem.gateway.rules import GatewayRules, read_rules
-from ibidem.gateway.session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.gateway.mcp_session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.gateway.tool_rules import GatewayRules, parse_rules
 
 from .talks import LONG, Talk, line, texts
 
@@ -342,7 +342,7 @@ def test_a_tool_of_the_server_with_that_name_stays_its_own() -> None:
 
 
 def declared(**table: Any) -> GatewayRules:
-    return read_rules(table, "rules.toml")
+    return parse_rules(table, "rules.toml")
 
 
 def test_a_tool_that_changes_something_has_it_sent_in_full() -> None:

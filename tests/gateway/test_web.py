@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from ibidem.errors import IbidemError
-from ibidem.gateway.address import McpUpstream, refused, relocated, upstream_at
-from ibidem.gateway.session import GatewaySettings, GatewayTotals
-from ibidem.gateway.web import NO_SESSION, WebGateway
+from ibidem.gateway.http_transport import NO_SESSION, HttpGateway
+from ibidem.gateway.mcp_session import GatewaySettings, GatewayTotals
+from ibidem.gateway.mcp_upstream import McpUpstream, parse_mcp_upstream, rejection_reason, rewrite_location
 
 from .talks import LONG, line, texts
 
@@ -64,7 +64,7 @@ def run(server: Handler, test: Callable[[Through], Coroutine[Any, Any, None]], *
         totals = GatewayTotals()
         async with listening(server) as upstream, aiohttp.ClientSession() as client:
             asked = GatewaySettings(no_subagents=True, **settings)
-            gateway = WebGateway(upstream_at(f"{upstream}/mcp"), asked, totals, told.append, MOST)
+            gateway = HttpGateway(parse_mcp_upstream(f"{upstream}/mcp"), asked, totals, told.append, MOST)
             async with gateway, listening(gateway.handle) as url:
                 await test(Through(url, client, told, totals))
 
@@ -140,8 +140,8 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
         async with listening(answering(RESULT, seen=seen)) as hop:
             monkeypatch.setenv("http_proxy", hop.replace("//", "//me:secret@"))
             monkeypatch.setenv("no_proxy", "")
-            upstream = upstream_at("http://mcp.invalid/mcp")
-            gateway = WebGateway(upstream, GatewaySettings(), GatewayTotals(), lambda _: None)
+            upstream = parse_mcp_upstream("http://mcp.invalid/mcp")
+            gateway = HttpGateway(upstream, GatewaySettings(), GatewayTotals(), lambda _: None)
             async with gateway, listening(gateway.handle) as url, aiohttp.ClientSession() as client:
                 through = Through(url, client, [], GatewayTotals())
                 assert await through.post(CALL) == (200, RESULT)
@@ -367,7 +367,7 @@ def test_a_server_that_breaks_off_or_is_not_there() -> None:
     run(server, test)
 
     async def nobody() -> None:
-        gateway = WebGateway(McpUpstream("http://127.0.0.1:1", "/mcp"), GatewaySettings(), GatewayTotals(), print)
+        gateway = HttpGateway(McpUpstream("http://127.0.0.1:1", "/mcp"), GatewaySettings(), GatewayTotals(), print)
         async with gateway, listening(gateway.handle) as url, aiohttp.ClientSession() as client:
             answer = await client.post(f"{url}/mcp", data=CALL)
             assert answer.status == 502
@@ -380,13 +380,13 @@ def test_a_server_that_breaks_off_or_is_not_there() -> None:
 
 def test_a_redirect_to_the_server_leads_to_us() -> None:
     upstream = McpUpstream("https://host:8", "/mcp")
-    assert relocated("https://host:8/mcp/", upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9/mcp/"
+    assert rewrite_location("https://host:8/mcp/", upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9/mcp/"
     others = ("https://host:80/mcp/", "https://host:8.evil/x", "/mcp/", "https://login.example/", "//host:8/")
     for other in (*others, "https://me@host:8/", "https://host:8\\.evil/", "http://host:8/", "https://[/"):
-        assert relocated(other, upstream, "http://127.0.0.1:9") == other
+        assert rewrite_location(other, upstream, "http://127.0.0.1:9") == other
     upstream = McpUpstream("https://host", "/")
     for same in ("https://host:443//a?b#c", "HTTPS://Host//a?b#c"):
-        assert relocated(same, upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9//a?b#c"
+        assert rewrite_location(same, upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9//a?b#c"
 
 
 @pytest.mark.parametrize(
@@ -394,13 +394,13 @@ def test_a_redirect_to_the_server_leads_to_us() -> None:
 )
 def test_an_address_that_is_none_is_told(url: str) -> None:
     with pytest.raises(IbidemError, match=r"Use one like|as headers"):
-        upstream_at(url)
+        parse_mcp_upstream(url)
 
 
 def test_addresses() -> None:
-    assert upstream_at("https://host") == ("https://host", "/")
-    assert upstream_at("http://[::1]:80/a/b") == ("http://[::1]:80", "/a/b")
-    assert not refused("[::1]:80", None)
-    assert refused("127.0.0.1", None, "cross-site"), "a picture on a page of another site"
-    assert refused("[::1", None)
-    assert refused("", None)
+    assert parse_mcp_upstream("https://host") == ("https://host", "/")
+    assert parse_mcp_upstream("http://[::1]:80/a/b") == ("http://[::1]:80", "/a/b")
+    assert not rejection_reason("[::1]:80", None)
+    assert rejection_reason("127.0.0.1", None, "cross-site"), "a picture on a page of another site"
+    assert rejection_reason("[::1", None)
+    assert rejection_reason("", None)

@@ -16,10 +16,10 @@ import ibidem
 from ibidem.live.live import Rewriter
 from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference
-from ibidem.store.store import Notes
+from ibidem.store.store import JournalPage
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.scripts import Turn, build
 from tests.support.evict import COLD_PROFILE, EAGER_PROFILE
@@ -38,7 +38,7 @@ class Counted:
         self.where = store.where
         self.saves = 0
 
-    def note(self, *given: Any) -> Notes:
+    def note(self, *given: Any) -> JournalPage:
         found = self._store.note(*given)
         self.saves += found.added
         return found
@@ -279,18 +279,18 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
     one, two, three = request("short"), request(known), request(known, known + "\nand more")
     conversations = Conversations("lossless", MemoryStore(), 10, 2**30)
     rewriter = Rewriter(conversations, False, 2**30)
-    rewriter.rewrite(job(request()))
-    first = conversations.find(("anthropic", ""), one)
-    rewriter.rewrite(job(two))
-    second = conversations.find(("anthropic", ""), three)
+    rewriter.rewrite_request(job(request()))
+    first = conversations.find_conversation(("anthropic", ""), one)
+    rewriter.rewrite_request(job(two))
+    second = conversations.find_conversation(("anthropic", ""), three)
     assert first is not None
     assert second is not None
     assert first.conversation is second.conversation
     late = {one: first, three: second}
-    find = conversations.find_or_begin
+    find = conversations.find_or_create
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conversations, "find_or_begin", lambda *asked: late.pop(asked[1], None) or find(*asked))
-        outcomes = [rewriter.rewrite(job(body)) for body in (one, three)]
+        outcomes = [rewriter.rewrite_request(job(body)) for body in (one, three)]
     assert not late
     assert [outcome.body or body for outcome, body in zip(outcomes, (one, three), strict=True)] == [
         ibidem.compact(body).request for body in (one, three)
@@ -392,7 +392,7 @@ def test_a_proxy_forgets_at_its_start_what_the_limits_say(tmp_path: Path) -> Non
             store.put(name, {reference(name): name})
             store.save(name, b"state", [reference(name)])
     with SqliteStore(path) as store:
-        with Running(Settings(port=0, store=str(path), store_days=7)):
+        with BackgroundServer(Settings(port=0, store=str(path), store_days=7)):
             waited_for(lambda: store.stats().originals == 1)
         assert store.get(map(reference, ages)) == {reference("new"): "new"}
         assert store.stats().sessions == 1
@@ -400,6 +400,6 @@ def test_a_proxy_forgets_at_its_start_what_the_limits_say(tmp_path: Path) -> Non
 
 def test_a_proxy_makes_no_store_to_forget_in(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "store.db"
-    with Running(Settings(port=0, store=str(path))):
+    with BackgroundServer(Settings(port=0, store=str(path))):
         pass
     assert not path.parent.exists()

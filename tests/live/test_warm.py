@@ -19,7 +19,7 @@ from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.store import MemoryStore
 from ibidem.strategies.profiles import PROFILES
-from ibidem.wire.head import Head
+from ibidem.wire.request_params import RequestParams
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 
 
@@ -36,7 +36,7 @@ class Place:
         self.rewriter = Rewriter(self.conversations, False, 2**30)
 
     def rewrite(self, body: bytes, format: str = "anthropic") -> bytes:
-        return self._accepted(self.rewriter.rewrite(job(body, format))).body or body
+        return self._accepted(self.rewriter.rewrite_request(job(body, format))).body or body
 
     def warm(self, body: bytes, **more: Any) -> RewriteResult | None:
         found = self.rewriter.rewrite_warm(job(body, **more))
@@ -44,7 +44,7 @@ class Place:
 
     def _accepted(self, found: RewriteResult) -> RewriteResult:
         if found.conversation is not None:
-            found.conversation.accept(found.sent, found.deviation)
+            found.conversation.record_accepted(found.sent_request, found.unreported_send)
         return found
 
 
@@ -67,7 +67,7 @@ def test_what_is_sent_is_the_same(format: str, marks: bool) -> None:
         assert (found.body or body) == ibidem.compact(body, format=format).request
     assert found is not None
     assert found.result == "rewritten"
-    assert place.conversations.lookups == {"warm": len(more), "store": 0, "cold": 1, "new": 0}
+    assert place.conversations.lookup_counts == {"warm": len(more), "store": 0, "cold": 1, "new": 0}
 
 
 def _branch(_: Place, body: bytes) -> bytes:
@@ -75,7 +75,7 @@ def _branch(_: Place, body: bytes) -> bytes:
 
 
 def _off(place: Place, body: bytes) -> bytes:
-    place.conversations.turn_all(True)
+    place.conversations.set_all_paused(True)
     return body
 
 
@@ -146,7 +146,7 @@ OWN = PROFILES["lossless"]
 
 def test_the_proxy_does_it_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
-    work = Rewriter._work
+    work = Rewriter._rewrite_match
 
     def seen(self: Rewriter, *given: Any, **more: Any) -> RewriteResult:
         threads.append(threading.current_thread().name)
@@ -155,7 +155,7 @@ def test_the_proxy_does_it_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
     with talk() as found:
         first, *more = bodies()
         assert found.send("anthropic", first)[0] == 200
-        waited_for(lambda: found.service._warmup.over)
+        waited_for(lambda: found.service._warmup.is_complete)
         monkeypatch.setattr(Rewriter, "_work", seen)
         for body in more:
             assert found.send("anthropic", body)[0] == 200
@@ -183,16 +183,16 @@ def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest
     for turn in zip(*whole, strict=True):
         for body in turn:
             assert place.rewrite(body) == ibidem.compact(body).request
-            assert 0 < recent.size <= room
-    held = {last.body for last in recent._found.values()}
+            assert 0 < recent.size_bytes <= room
+    held = {last.body for last in recent._requests.values()}
     assert held == {each[-1] for each in whole[1:]}, "those that were used last"
-    place.conversations._most = 1
+    place.conversations._max_count = 1
     place.rewrite(bodies(first="another")[3])
-    (last,) = recent._found.values()
-    head = last.head
-    assert isinstance(head, Head)
-    assert recent.size == last.size == len(last.body) + sum([len(head.raw(name)) for name in head])
-    assert len(recent._found) == 1, "with a conversation goes what is held of it"
+    (last,) = recent._requests.values()
+    head = last.params
+    assert isinstance(head, RequestParams)
+    assert recent.size_bytes == last.size_bytes == len(last.body) + sum([len(head.raw(name)) for name in head])
+    assert len(recent._requests) == 1, "with a conversation goes what is held of it"
 
 
 def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,14 +200,14 @@ def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypa
     monkeypatch.setattr(module, "GONE_BYTES", 0)
     given_back: list[None] = []
     place = Place("recoverable")
-    place.conversations._give_back = lambda: given_back.append(None)
-    place.conversations._most = 1
+    place.conversations._release_memory = lambda: given_back.append(None)
+    place.conversations._max_count = 1
     gc.disable()
     try:
         first, second, third = (bodies(first=f"conversation {number}")[3] for number in range(3))
         place.rewrite(first)
         (held,) = place.conversations._all.values()
-        gone = weakref.ref(held.session._seen._progress.fold)  # type: ignore[union-attr]
+        gone = weakref.ref(held.session._conversation._run.fold)  # type: ignore[union-attr]
         del held
         place.rewrite(second)
         assert gone() is None
@@ -225,7 +225,7 @@ def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.Mon
         *known, body, last = bodies()
         for each in known:
             assert found.send("anthropic", each)[0] == 200
-        waited_for(lambda: found.service._warmup.over)
+        waited_for(lambda: found.service._warmup.is_complete)
         monkeypatch.setattr(rewriter_module, "_sampled", wrong)
         assert found.send("anthropic", body)[0] == 200
         monkeypatch.undo()

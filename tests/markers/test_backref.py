@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, Source, digest_of, marker_prefix, parse_marker, tag_of
 from ibidem.markers.patches import VIEW, VIEWS
 from ibidem.model import Text
 from ibidem.testing import conv, read
+from ibidem.tool_arguments import MAIN_KEYS, MAX_LABEL, call_label
 
 QUICK = settings(deadline=None)
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -96,11 +96,11 @@ ROWS: dict[str, tuple[Marker, str]] = {
         "[ibidem 447: 120-340 of result 14]",
     ),
     "one for the same source": (
-        Marker("447", source=SOURCE, unit="line", first=120, last=340, leans=True),
+        Marker("447", source=SOURCE, unit="line", first=120, last=340, omits_source=True),
         "[ibidem 447: lines 120-340]",
     ),
     "one for the same source, numbered": (
-        Marker("447", source=SOURCE, unit="row", first=3, last=4, own=118, leans=True),
+        Marker("447", source=SOURCE, unit="row", first=3, last=4, own=118, omits_source=True),
         "[ibidem 447: 118-119 as rows 3-4]",
     ),
     "lines of the new side of a patch": (
@@ -112,7 +112,7 @@ ROWS: dict[str, tuple[Marker, str]] = {
         "[ibidem 447: 12-40 as lines 12-40 of call 7.input without +]",
     ),
     "lines of the new side, for the same source": (
-        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view=VIEW),
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, omits_source=True, view=VIEW),
         "[ibidem 447: lines 12-40 without +]",
     ),
     "lines of a file as a diff shows them": (
@@ -120,11 +120,11 @@ ROWS: dict[str, tuple[Marker, str]] = {
         "[ibidem 447.243886: unchanged, lines 12-40 of result 14 with -, Read(a.py)]",
     ),
     "lines of a file as a diff shows them, for the same source": (
-        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view="with +"),
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, omits_source=True, view="with +"),
         "[ibidem 447: lines 12-40 with +]",
     ),
     "one for the same source, with the same numbers": (
-        Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, leans=True),
+        Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, omits_source=True),
         "[ibidem 447: 12 unchanged]",
     ),
     "lines of the part itself": (
@@ -177,8 +177,8 @@ each_row = pytest.mark.parametrize(("marker", "line"), ROWS.values(), ids=ROWS)
 @each_row
 def test_a_marker_reads_like_this_and_is_read_back(marker: Marker, line: str) -> None:
     assert str(marker) == line
-    assert parse(line, "447", BEFORE) == marker
-    assert line.startswith(opening("447"))
+    assert parse_marker(line, "447", BEFORE) == marker
+    assert line.startswith(marker_prefix("447"))
 
 
 @each_row
@@ -197,13 +197,13 @@ def test_a_marker_reads_like_this_and_is_read_back(marker: Marker, line: str) ->
     ],
 )
 def test_a_line_that_holds_more_than_a_marker_is_none(marker: Marker, line: str, before: str, after: str) -> None:
-    assert parse(before + line + after, "447", BEFORE) is None
+    assert parse_marker(before + line + after, "447", BEFORE) is None
 
 
 @each_row
 def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> None:
-    assert parse(line, "448", BEFORE) is None
-    assert parse(line.replace("447", "0447", 1), "447", BEFORE) is None
+    assert parse_marker(line, "448", BEFORE) is None
+    assert parse_marker(line.replace("447", "0447", 1), "447", BEFORE) is None
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> 
         pytest.param(Marker("447", "243886", source=ABOVE, unit="line", first=1, last=9), id="one for the part itself"),
     ],
 )
-@pytest.mark.parametrize("line", [str(marker) for marker, _ in ROWS.values() if marker.leans])
+@pytest.mark.parametrize("line", [str(marker) for marker, _ in ROWS.values() if marker.omits_source])
 def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, above: Marker | None) -> None:
-    assert parse(line, "447", above) is None
+    assert parse_marker(line, "447", above) is None
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, abov
     ],
 )
 def test_what_only_resembles_a_marker_is_none(line: str) -> None:
-    assert parse(line, "447") is None
-    assert parse(line, "447", BEFORE) is None
+    assert parse_marker(line, "447") is None
+    assert parse_marker(line, "447", BEFORE) is None
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_what_only_resembles_a_marker_is_none(line: str) -> None:
     ],
 )
 def test_a_number_longer_than_python_reads_is_no_error(line: str) -> None:
-    assert parse(line, "447") is None
+    assert parse_marker(line, "447") is None
 
 
 LABELS = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))
@@ -296,7 +296,7 @@ def markers(draw: Any) -> Marker:
         return Marker(tag, digest, flags, explains=explains)
     part = draw(st.from_regex(r"([1-9][0-9]?|[a-z_][A-Za-z0-9_]{0,12})?", fullmatch=True))
     source = Source(draw(st.sampled_from(["result", "call"])), draw(st.integers(1, 10**6)), part)
-    label = label_of(draw(TOOLS), draw(ARGUMENTS))
+    label = call_label(draw(TOOLS), draw(ARGUMENTS))
     if digest and draw(st.booleans()):
         return Marker(tag, digest, flags, source, label=label, but=draw(st.booleans()), explains=explains)
     first = draw(st.integers(1, 10**6))
@@ -316,19 +316,19 @@ def markers(draw: Any) -> Marker:
 def test_whatever_is_written_is_read_and_written_alike(marker: Marker) -> None:
     line = str(marker)
     above = marker._replace(digest="123456", leans=False)
-    found = parse(line, marker.tag, above)
+    found = parse_marker(line, marker.tag, above)
     assert found == marker
     assert str(found) == line
     assert len(line.splitlines()) == 1
-    assert parse(line, f"{(int(marker.tag) + 1) % 1000:03d}", above) is None
-    assert not marker.leans or parse(line, marker.tag) is None
+    assert parse_marker(line, f"{(int(marker.tag) + 1) % 1000:03d}", above) is None
+    assert not marker.omits_source or parse_marker(line, marker.tag) is None
 
 
 @given(marker=markers(), before=st.text(max_size=3), after=st.text(max_size=3))
 @QUICK
 def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> None:
     above = marker._replace(digest="123456", leans=False)
-    assert (parse(before + str(marker) + after, marker.tag, above) is not None) == (not before and not after)
+    assert (parse_marker(before + str(marker) + after, marker.tag, above) is not None) == (not before and not after)
 
 
 # ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -337,11 +337,11 @@ def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> Non
 @given(tool=LABELS, arguments=st.one_of(ARGUMENTS, st.none(), st.text(), st.lists(st.integers())))
 @QUICK
 def test_a_label_is_short_on_one_line_and_without_brackets(tool: str, arguments: Any) -> None:
-    label = label_of(tool, arguments)
+    label = call_label(tool, arguments)
     assert not set("[]") & set(label)
     assert len(label.splitlines()) <= 1
     assert len(label) <= 2 * MAX_LABEL + 2
-    assert label == label_of(tool, arguments)
+    assert label == call_label(tool, arguments)
 
 
 # ── tags and digests ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.markers.evicted import EvictedMarker, stands_for, stub
+from ibidem.markers.eviction_markers import EvictedMarker, is_stub_of, parse_stub
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
-from ibidem.wire.spelling import SPELLINGS as WAYS
-from ibidem.wire.spelling import respell
+from ibidem.wire.json_style import STRING_ENCODERS as WAYS
+from ibidem.wire.json_style import encode_like
 from tests.support.evict import NO_CLOCKS
 
-FREE = ibidem.Economy(read=1.0, write=1.0)
+FREE = ibidem.CachePricing(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
 CONTENT = "\n".join(f"line {n} of a file, été {n * 7919 % 1000}" for n in range(60))
 PATCH = "*** Begin Patch\n*** Add File: a.py\n" + "\n".join(f"+{n} = {n * 31}" for n in range(200)) + "\n*** End Patch"
@@ -130,8 +130,8 @@ def test_a_call_that_quotes_a_marker_is_left_alone_by_expand() -> None:
 def test_a_string_is_spelled_again_as_it_was(old: str, before: str, way: Any) -> None:
     """Whatever stands before the marker that took its place."""
     token, sent = way(old), f"{before}[ibidem 123"
-    assert json.loads(respell(token, old, sent)) == sent
-    assert respell(respell(token, old, sent), sent, old) == token
+    assert json.loads(encode_like(token, old, sent)) == sent
+    assert encode_like(encode_like(token, old, sent), sent, old) == token
 
 
 # ── stubs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,17 +151,17 @@ NO_STUBS = {
 
 @pytest.mark.parametrize("case", NO_STUBS)
 def test_what_we_cannot_have_left_is_no_stub(case: str) -> None:
-    assert stub(NO_STUBS[case], "123") is None
+    assert parse_stub(NO_STUBS[case], "123") is None
 
 
 def test_a_stub_says_what_it_stands_for() -> None:
-    assert stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, ((1, 5), (3, 2)))
+    assert parse_stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, ((1, 5), (3, 2)))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "", "[ibidem 123: 2 lines left out]"]), max_size=8))
 def test_a_text_stands_for_what_it_is_left_of_and_for_nothing_else(lines: list[str]) -> None:
     text = "\n".join(lines)
     original = "\n".join("x\ny" if "left out" in line else line for line in lines)
-    assert stands_for(text, original, "123")
-    assert not stands_for(text, f"{original}\nmore", "123")
-    assert not stands_for(text, f"more\n{original}", "123") or "left out" in text or len(set(lines)) < 2
+    assert is_stub_of(text, original, "123")
+    assert not is_stub_of(text, f"{original}\nmore", "123")
+    assert not is_stub_of(text, f"more\n{original}", "123") or "left out" in text or len(set(lines)) < 2

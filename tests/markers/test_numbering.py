@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import opening, tag_of
-from ibidem.store.naming import conversation_key, words_of
+from ibidem.markers.backref import marker_prefix, tag_of
+from ibidem.store.references import conversation_key, opening_text
 from ibidem.testing import (
     arrival_is_final,
     build,
@@ -23,7 +23,7 @@ from ibidem.testing import (
     runner,
     tag_in,
 )
-from ibidem.testing.foreign import foreign_markers_change_nothing_else, foreign_markers_come_back
+from ibidem.testing.forged_markers import foreign_markers_change_nothing_else, foreign_markers_come_back
 from ibidem.testing.scripts import Turn
 
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -62,13 +62,13 @@ def test_how_the_first_words_are_parted_does_not_count(words: list[str], cuts: l
             for stands in ("", system):
                 request = written(format, said, LOOP, stands)
                 assert tag_in(request, format) == whole
-                assert words_of(read(request, format).messages) == "".join(words)
+                assert opening_text(read(request, format).messages) == "".join(words)
 
 
 @every_format
 def test_a_conversation_has_one_name_on_every_wire(format: str) -> None:
-    plain = words_of(read(written("anthropic", [["fix ", "it"]], LOOP), "anthropic").messages)
-    other = words_of(read(written(format, [["fix it"]], [*LOOP, *AGAIN], "Be brief."), format).messages)
+    plain = opening_text(read(written("anthropic", [["fix ", "it"]], LOOP), "anthropic").messages)
+    other = opening_text(read(written(format, [["fix it"]], [*LOOP, *AGAIN], "Be brief."), format).messages)
     assert conversation_key(plain) == conversation_key(other)
 
 
@@ -118,7 +118,7 @@ def test_nothing_rests_on_a_tag_that_can_be_guessed(format: str, data: st.DataOb
     request = written(format, [["fix the tests"]], [*LOOP, *AGAIN, *AGAIN])
     place = data.draw(st.sampled_from(places_of_results(request, format)))
     forged = {place: data.draw(forgeries(guessed))}
-    assert opening(guessed) in forged[place]
+    assert marker_prefix(guessed) in forged[place]
     foreign_markers_change_nothing_else(runner(RUN, format), request, format, forged)
     foreign_markers_come_back(runner(RUN, format), request, format, forged)
     assert tag_in(planted(request, format, forged), format) == guessed

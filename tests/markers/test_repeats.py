@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.markers.repeats import refers, repeated, short_call
+from ibidem.markers.output_hints import contains_reference, repeat_hint, short_call
 
 LONG_PATH = "/home/someone/projects/" + "deep/" * 40 + "src/app.py"
 
@@ -61,24 +61,26 @@ def test_what_is_cut_is_shown_as_cut(arguments: Any, begins: str, ends: str) -> 
     ("marker", "words"),
     [
         pytest.param(
-            repeated(3, "Read(a.py)"), "[ibidem: unchanged, same as the result 3 calls ago, Read(a.py)]", id="a repeat"
+            repeat_hint(3, "Read(a.py)"),
+            "[ibidem: unchanged, same as the result 3 calls ago, Read(a.py)]",
+            id="a repeat",
         ),
-        pytest.param(repeated(1, "f"), "[ibidem: unchanged, same as the result 1 call ago, f]", id="the last call"),
+        pytest.param(repeat_hint(1, "f"), "[ibidem: unchanged, same as the result 1 call ago, f]", id="the last call"),
         pytest.param(
-            repeated(2, "f", unit="turn"), "[ibidem: unchanged, same as the result 2 turns ago, f]", id="turns"
+            repeat_hint(2, "f", unit="turn"), "[ibidem: unchanged, same as the result 2 turns ago, f]", id="turns"
         ),
         pytest.param(
-            repeated(2, "log", counted="git"),
+            repeat_hint(2, "log", call_kind="git"),
             "[ibidem: unchanged, same as the result 2 git calls ago, log]",
             id="not all calls are seen",
         ),
         pytest.param(
-            repeated(2, "get(id=4)", but="total: 12→13"),
+            repeat_hint(2, "get(id=4)", but="total: 12→13"),
             "[ibidem: unchanged, same as the result 2 calls ago but for total: 12→13, get(id=4)]",
             id="a field differs",
         ),
         pytest.param(
-            repeated(2, "f", explains=True),
+            repeat_hint(2, "f", has_explanation=True),
             "[ibidem: unchanged, same as the result 2 calls ago, f. Ibidem leaves out what stands verbatim above "
             "and says where; the same call again brings it in full]",
             id="the first of a context",
@@ -87,7 +89,7 @@ def test_what_is_cut_is_shown_as_cut(arguments: Any, begins: str, ends: str) -> 
 )
 def test_words(marker: str, words: str) -> None:
     assert marker == words
-    assert refers(f"a log\n{marker}\n")
+    assert contains_reference(f"a log\n{marker}\n")
 
 
 ANYTHING = st.recursive(
@@ -99,7 +101,7 @@ ANYTHING = st.recursive(
 
 @given(tool=st.text(st.characters(codec=None)), arguments=ANYTHING, counted=st.text(st.characters(codec=None)))
 def test_law_a_hint_is_one_bounded_line(tool: str, arguments: Any, counted: str) -> None:
-    marker = repeated(7, short_call(tool, arguments), counted=counted, explains=True)
+    marker = repeat_hint(7, short_call(tool, arguments), call_kind=counted, has_explanation=True)
     assert marker.isprintable()
     assert (marker.count("["), marker.count("]")) == (1, 1)
     assert len(marker) < 480

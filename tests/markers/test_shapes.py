@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.markers import shapes
+from ibidem.markers import layout_codecs
+from ibidem.markers.layout_codecs import BY_LETTER, SHAPES
 from ibidem.markers.line_numbers import STYLES
-from ibidem.markers.shapes import BY_LETTER, SHAPES
 
 MANY = settings(deadline=None)
 
@@ -171,8 +171,8 @@ FOLDED: dict[str, tuple[str, str, str]] = {
 @each(FOLDED)
 def test_a_layout_is_folded(row: tuple[str, str, str]) -> None:
     text, folded, flags = row
-    assert shapes.fold(text)[:2] == (folded, flags)
-    assert shapes.unfold(folded, flags, len(text)) == text
+    assert layout_codecs.encode_layout(text)[:2] == (folded, flags)
+    assert layout_codecs.decode_layout(folded, flags, len(text)) == text
 
 
 # ── what is left alone ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +230,7 @@ LEFT: dict[str, str] = {
 
 @each(LEFT)
 def test_a_text_is_left_alone(row: str) -> None:
-    assert shapes.fold(row)[:2] == (row, "")
+    assert layout_codecs.encode_layout(row)[:2] == (row, "")
 
 
 TRAPS: dict[str, tuple[str, str]] = {
@@ -249,10 +249,10 @@ TRAPS: dict[str, tuple[str, str]] = {
 @each(TRAPS)
 def test_a_shape_that_loses_something_is_not_used(row: tuple[str, str]) -> None:
     letter, text = row
-    folded = BY_LETTER[letter].fold(text)
+    folded = BY_LETTER[letter].encode_text(text)
     assert folded is not None, "the shape sees the trap itself: this row tests nothing"
-    assert BY_LETTER[letter].unfold(*folded, 10**6) != text, "nothing is lost: this row tests nothing"
-    assert letter not in shapes.fold(text)[1]
+    assert BY_LETTER[letter].decode_text(*folded, 10**6) != text, "nothing is lost: this row tests nothing"
+    assert letter not in layout_codecs.encode_layout(text)[1]
 
 
 POISONED: dict[str, str] = {
@@ -270,8 +270,8 @@ POISONED: dict[str, str] = {
 
 @each(POISONED)
 def test_a_text_that_cannot_be_unfolded_is_no_error(row: str) -> None:
-    folded, flags = shapes.fold(row)[:2]
-    assert shapes.unfold(folded, flags, len(row)) == row
+    folded, flags = layout_codecs.encode_layout(row)[:2]
+    assert layout_codecs.decode_layout(folded, flags, len(row)) == row
 
 
 @pytest.mark.parametrize("indent", [1, None], ids=["indented", "on one line"])
@@ -286,10 +286,10 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_error(indent: int | None) -
     used = len(inspect.stack(context=0)) - 1
     sys.setrecursionlimit(used + 150)
     try:
-        found = [shapes.fold(text)[:2] for text in texts]
+        found = [layout_codecs.encode_layout(text)[:2] for text in texts]
     finally:
         sys.setrecursionlimit(usual)
-    assert [shapes.unfold(*each, 10**6) for each in found] == texts
+    assert [layout_codecs.decode_layout(*each, 10**6) for each in found] == texts
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.letter)
@@ -299,7 +299,7 @@ def test_a_shape_has_one_letter_of_its_own(shape: Any) -> None:
 
 
 def test_letters_that_are_no_shape_change_nothing() -> None:
-    assert shapes.unfold("a, b", "x", 4) == shapes.unfold("a, b", "y3", 4) == "a, b"
+    assert layout_codecs.decode_layout("a, b", "x", 4) == layout_codecs.decode_layout("a, b", "y3", 4) == "a, b"
 
 
 # ── every text comes back ───────────────────────────────────────────────────────────────────────────────────────────
@@ -414,13 +414,13 @@ def test_every_text_comes_back(kind: str) -> None:
     @given(text=texts)
     @MANY
     def comes_back(text: str) -> None:
-        folded, flags = shapes.fold(text)[:2]
+        folded, flags = layout_codecs.encode_layout(text)[:2]
         reached.update(flags)
-        assert shapes.unfold(folded, flags, len(text)) == text
+        assert layout_codecs.decode_layout(folded, flags, len(text)) == text
         assert (folded == text) == (not flags)
         assert len(folded) <= len(text)
         assert "\n" not in flags
-        assert shapes.fold(text)[:2] == (folded, flags)
+        assert layout_codecs.encode_layout(text)[:2] == (folded, flags)
 
     comes_back()
     assert reached >= set(letters), "the shapes this is about never occurred"
@@ -432,6 +432,6 @@ def test_colours_survive(kind: str) -> None:
     @settings(deadline=None, max_examples=40)
     def survive(text: str) -> None:
         coloured = "\n".join(f"\x1b[1;32m{line}\x1b[0m" for line in text.split("\n"))
-        assert shapes.unfold(*shapes.fold(coloured)[:2], len(coloured)) == coloured
+        assert layout_codecs.decode_layout(*layout_codecs.encode_layout(coloured)[:2], len(coloured)) == coloured
 
     survive()

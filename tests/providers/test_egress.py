@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ibidem.errors import IbidemError
-from ibidem.providers.egress import Hop, certificate_sources, hop
+from ibidem.providers.egress import OutboundProxy, find_certificate_sources, find_outbound_proxy
 
 UPSTREAM = "https://api.example.com"
 
 
-def found(environment: dict[str, str], base: str = UPSTREAM) -> Hop | None:
-    return hop(base, environment, lambda _: {})
+def found(environment: dict[str, str], base: str = UPSTREAM) -> OutboundProxy | None:
+    return find_outbound_proxy(base, environment, lambda _: {})
 
 
 ADDRESSES = {
@@ -34,7 +34,7 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("text", "expected"), ADDRESSES.items())
 def test_an_address_of_a_proxy_is_read(text: str, expected: tuple[str, str, int, str | None, str]) -> None:
-    assert found({"HTTPS_PROXY": text}) == Hop("HTTPS_PROXY", *expected)
+    assert found({"HTTPS_PROXY": text}) == OutboundProxy("HTTPS_PROXY", *expected)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_proxy_is_named_by_a_variable_in_any_letter_case(
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    assert found({"https_proxy": "", "HTTPS_PROXY": "a:1"}) == Hop("HTTPS_PROXY", "http", "a", 1)
+    assert found({"https_proxy": "", "HTTPS_PROXY": "a:1"}) == OutboundProxy("HTTPS_PROXY", "http", "a", 1)
     assert found({"https_proxy": " ", "ALL_PROXY": ""}) is None
 
 
@@ -102,19 +102,19 @@ def test_what_nobody_asks_for_is_not_read() -> None:
 def test_a_password_is_not_shown() -> None:
     where = found({"HTTPS_PROXY": "http://user:s3cret@proxy:1"})
     assert where is not None
-    assert "s3cret" not in repr(where) + where.url
-    assert "user" not in where.url
+    assert "s3cret" not in repr(where) + where.redacted_url
+    assert "user" not in where.redacted_url
 
 
 def test_the_system_is_asked_where_no_variable_is_set() -> None:
     def system(host: str) -> dict[str, str]:
         return {"https": "http://system:1"} if host == "api.example.com" else {}
 
-    where = hop(UPSTREAM, {}, system)
+    where = find_outbound_proxy(UPSTREAM, {}, system)
     assert where is not None
     assert (where.host, where.variable) == ("system", "the system's proxy")
-    assert hop("https://other.example.com", {}, system) is None
-    assert hop(UPSTREAM, {"HTTP_PROXY": "a:1"}, system) is None
+    assert find_outbound_proxy("https://other.example.com", {}, system) is None
+    assert find_outbound_proxy(UPSTREAM, {"HTTP_PROXY": "a:1"}, system) is None
 
 
 EXCLUDED = [
@@ -171,10 +171,10 @@ def test_certificates_are_named_by_several_variables(tmp_path: Path) -> None:
         "NODE_EXTRA_CA_CERTS": "/b.pem",
         "REQUESTS_CA_BUNDLE": "",
     }
-    assert [(each.variable, str(each.path)) for each in certificate_sources(environment)] == [
+    assert [(each.variable, str(each.path)) for each in find_certificate_sources(environment)] == [
         ("SSL_CERT_DIR", str(one)),
         ("SSL_CERT_DIR", str(two)),
         ("NODE_EXTRA_CA_CERTS", "/b.pem"),
         ("CURL_CA_BUNDLE", "/a.pem"),
     ]
-    assert [str(each.path) for each in certificate_sources({"SSL_CERT_DIR": "/nowhere"})] == ["/nowhere"]
+    assert [str(each.path) for each in find_certificate_sources({"SSL_CERT_DIR": "/nowhere"})] == ["/nowhere"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ibidem.gains import Gains
 from ibidem.providers.headers import login_kind
-from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing.prompt_cache import PromptCache
+from ibidem.usage_db import UsageDatabase
 from tests.proxy.test_claude_session import post
 from tests.support.claude_session import KEY_HEADERS, PLAN_HEADERS, session
 from tests.support.proxied import Clock, talk, waited_for
@@ -39,7 +39,7 @@ def test_kind_of_login(headers: dict[str, str], kind: str) -> None:
 def run(file: Path, *headers: dict[str, str]) -> tuple[dict[str, Any], str, str]:
     """The state, the summary line, and all that the page has, after one session for each set of headers."""
     clock, count = Clock(), 0
-    with talk(clock=clock, cache=PromptCache(), gains=GainsWriter(file)) as proxied:
+    with talk(clock=clock, cache=PromptCache(), gains=UsageWriter(file)) as proxied:
         for one in headers:
             for request in session(turns=1, agents=0, headers=one):
                 clock.now += request.after
@@ -47,8 +47,8 @@ def run(file: Path, *headers: dict[str, str]) -> tuple[dict[str, Any], str, str]
                 count += 1
                 state = proxied.settled(count)
         pages = [state, *(proxied.page(f"conversation/{row['id']}") for row in state["conversations"])]
-        line = proxied.service.records.line
-        waited_for(lambda: file.exists() and Gains(file).total().requests == count)
+        line = proxied.service.stats.summary_line
+        waited_for(lambda: file.exists() and UsageDatabase(file).total_usage().requests == count)
     return state, line, json.dumps(pages)
 
 
@@ -64,12 +64,12 @@ def test_session_on_a_subscription_is_worth_something_and_not_paid(tmp_path: Pat
     assert "at list prices instead of $" in line
     assert line.endswith("of input tokens saved")
     assert "paid" not in line
-    with Gains(file) as gains:
-        total = gains.total()
-    assert total.plan.requests == total.requests
-    assert total.plan.paid == pytest.approx(totals["paid"])
-    assert total.plan.removed == totals["removed"] > 0
-    assert not total.by_use
+    with UsageDatabase(file) as gains:
+        total = gains.total_usage()
+    assert total.plan_totals.requests == total.requests
+    assert total.plan_totals.paid == pytest.approx(totals["paid"])
+    assert total.plan_totals.removed == totals["removed"] > 0
+    assert not total.pay_per_use_totals
     kept = b"".join(each.read_bytes() for each in tmp_path.iterdir())
     assert TOKEN not in pages
     assert TOKEN.encode() not in kept
@@ -81,8 +81,8 @@ def test_key_and_subscription_are_shown_apart(tmp_path: Path) -> None:
     assert state["totals"]["plan"]["requests"] == state["totals"]["requests"] / 2
     assert ". With an API key: input cost $" in line
     assert ". On a subscription: input worth $" in line
-    with Gains(file) as gains:
-        total = gains.total()
-    assert total.by_use.requests == total.plan.requests
-    assert total.by_use.paid + total.plan.paid == pytest.approx(total.paid)
-    assert total.by_use.input + total.plan.input == total.input
+    with UsageDatabase(file) as gains:
+        total = gains.total_usage()
+    assert total.pay_per_use_totals.requests == total.plan_totals.requests
+    assert total.pay_per_use_totals.paid + total.plan_totals.paid == pytest.approx(total.paid)
+    assert total.pay_per_use_totals.input_tokens + total.plan_totals.input_tokens == total.input_tokens

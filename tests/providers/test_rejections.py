@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.providers.rejections import Refusal
+from ibidem.providers.rejections import Rejection
 
 
 def anthropic(kind: str, message: str) -> Any:
@@ -77,7 +77,9 @@ NOT_OURS: dict[str, Any] = {
 def refused(found: Any, encoding: str = "") -> str | None:
     body = json.dumps(found).encode() if found is not None else b"<html>"
     headers = [("Content-Encoding", encoding)] if encoding else []
-    return Refusal(400, "Bad Request", headers, bytearray(gzip.compress(body) if encoding == "gzip" else body)).kind
+    return Rejection(
+        400, "Bad Request", headers, bytearray(gzip.compress(body) if encoding == "gzip" else body)
+    ).error_kind
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])

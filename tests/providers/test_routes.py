@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.providers.routes import Route, carries_conversations, client_session, route
+from ibidem.providers.routes import Route, carries_conversations, client_session_name, find_route
 
 A, OAI, G = "anthropic", "openai", "gemini"
 CHAT, RESPONSES = "openai-chat", "openai-responses"
@@ -44,7 +44,7 @@ def named(target: str) -> str:
 def test_a_conversation_is_known_by_its_path(target: str, provider: str, format: str) -> None:
     sent = target.removeprefix("/openai") if target.startswith("/openai/") else target
     region = "l" if "/locations/" in target else ""
-    assert route("POST", target, ()) == Route(provider, sent, format, model=named(target), region=region)
+    assert find_route("POST", target, ()) == Route(provider, sent, format, model=named(target), region=region)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_conversation_is_known_by_its_path(target: str, provider: str, format:
     ],
 )
 def test_who_only_asks_for_a_size_is_known(target: str, provider: str, format: str) -> None:
-    assert route("POST", target, ()) == Route(provider, target, format, counts=True, model=named(target))
+    assert find_route("POST", target, ()) == Route(provider, target, format, counts=True, model=named(target))
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "post"])
 @pytest.mark.parametrize("target", [target for target, _, _ in CONVERSATIONS])
 def test_only_what_is_posted_is_rewritten(method: str, target: str) -> None:
-    assert route(method, target, ()).format is None
+    assert find_route(method, target, ()).format is None
 
 
 PASSING = [
@@ -105,7 +105,7 @@ PASSING = [
 
 @pytest.mark.parametrize(("method", "target", "headers", "provider"), PASSING)
 def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[str, str], ...], provider: str) -> None:
-    assert route(method, target, headers) == Route(provider, target)
+    assert find_route(method, target, headers) == Route(provider, target)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[s
 )
 def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: Route) -> None:
     headers = (("x-goog-api-key", "says otherwise"),) if expected.format else ()
-    assert route("POST", target, headers) == expected
+    assert find_route("POST", target, headers) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: 
     ],
 )
 def test_a_client_may_name_its_conversation(headers: tuple[tuple[str, str], ...], expected: str) -> None:
-    assert client_session(headers) == expected
+    assert client_session_name(headers) == expected
 
 
 @pytest.mark.parametrize("target", ["/v1/responses", "/responses"])
 def test_who_logged_in_with_chatgpt_has_an_upstream_of_their_own(target: str) -> None:
-    assert route("POST", target, (("ChatGPT-Account-Id", "x"),)) == Route("chatgpt", "/responses", RESPONSES)
-    assert route("GET", "/v1/models", (("chatgpt-account-id", "x"),)) == Route("chatgpt", "/models")
-    assert route("POST", "/v1/messages", (("chatgpt-account-id", "x"),)).provider == A
+    assert find_route("POST", target, (("ChatGPT-Account-Id", "x"),)) == Route("chatgpt", "/responses", RESPONSES)
+    assert find_route("GET", "/v1/models", (("chatgpt-account-id", "x"),)) == Route("chatgpt", "/models")
+    assert find_route("POST", "/v1/messages", (("chatgpt-account-id", "x"),)).provider == A
 
 
 @pytest.mark.parametrize(("target", "carries"), [("/v1/responses?x=1", True), ("/v1/realtime", False)])
@@ -227,14 +227,14 @@ def test_what_carries_conversations_is_known_by_its_path(target: str, carries: b
 )
 def test_anthropics_models_on_other_clouds_are_known_by_path_whatever_headers_say(target: str, expected: Route) -> None:
     headers = (("anthropic-version", "2023-06-01"), ("Authorization", "Bearer x"))
-    assert route("POST", target, headers) == expected
+    assert find_route("POST", target, headers) == expected
 
 
 def test_a_region_of_the_path_is_stronger_than_one_of_the_environment() -> None:
     regions = {B: "eu-west-1"}
-    assert route("POST", "/model/x/invoke", (), regions).region == "eu-west-1"
-    assert route("POST", f"/model/{ARN.format('prompt')}%2Fx/invoke", (), regions).region == "ap-southeast-2"
-    assert route("POST", "/v1/publishers/google/models/x:predict", (), regions).region == ""
+    assert find_route("POST", "/model/x/invoke", (), regions).region == "eu-west-1"
+    assert find_route("POST", f"/model/{ARN.format('prompt')}%2Fx/invoke", (), regions).region == "ap-southeast-2"
+    assert find_route("POST", "/v1/publishers/google/models/x:predict", (), regions).region == ""
 
 
 @pytest.mark.parametrize("target", [*(target for target, _, _ in CONVERSATIONS), f"{CLAUDE}:rawPredict"])
@@ -243,5 +243,5 @@ def test_a_region_of_the_path_is_stronger_than_one_of_the_environment() -> None:
     [("authorization", "AWS4-HMAC-SHA256 Credential=x"), ("X-Amz-Content-SHA256", "x"), ("Content-Digest", "x")],
 )
 def test_what_is_signed_passes_to_the_same_place(target: str, header: tuple[str, str]) -> None:
-    open_, signed = route("POST", target, ()), route("POST", target, (header,))
+    open_, signed = find_route("POST", target, ()), find_route("POST", target, (header,))
     assert signed == open_._replace(format=None, counts=False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ibidem.billing.usage import Usage
 from ibidem.providers import usage_reader
-from ibidem.providers.usage_reader import UsageReader, decoder
+from ibidem.providers.usage_reader import UsageReader, make_decoder
 from ibidem.testing.dialects.anthropic import frame_event
 from ibidem.wire import content_encoding, zstd
 
@@ -309,7 +309,7 @@ def managed(format: str, kind: str, *pieces: bytes, encoding: str = "") -> tuple
     for piece in pieces:
         reader.feed(piece)
     reader.finish()
-    return reader.cleared_tool_uses, reader.compacted
+    return reader.cleared_tool_uses, reader.has_compaction
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
@@ -459,7 +459,7 @@ def test_huge_lines_are_read_up_to_a_bound_and_held_no_further(monkeypatch: pyte
     reader = UsageReader("anthropic", EVENTS)
     for place in range(0, len(huge), 100):
         reader.feed(huge[place : place + 100])
-        assert sum(map(len, (*reader._held, *reader._event))) <= 10_100
+        assert sum(map(len, (*reader._pending, *reader._event_data))) <= 10_100
     reader.feed(sse(last))
     assert reader.finish() == Usage(fresh=6)
     assert read("anthropic", JSON, b" " * 20_000, json.dumps(first).encode()) is None
@@ -491,20 +491,20 @@ ENCODED: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize(("encoding", "packed"), ENCODED.values(), ids=ENCODED)
 @pytest.mark.parametrize("size", [1, 7, 600, 10**6])
 def test_encodings_are_unpacked_to_their_end(encoding: str, packed: bytes, size: int) -> None:
-    found = decoder(encoding)
+    found = make_decoder(encoding)
     assert found is not None
     whole = b"".join(found.decompress(packed[place : place + size]) for place in range(0, len(packed), size))
     assert whole == TEXT
-    assert found.done
+    assert found.is_complete
 
 
 @pytest.mark.parametrize(("encoding", "packed"), ENCODED.values(), ids=ENCODED)
 def test_what_is_cut_short_is_not_done(encoding: str, packed: bytes) -> None:
-    found = decoder(encoding)
+    found = make_decoder(encoding)
     assert found is not None
-    assert found.done
+    assert found.is_complete
     found.decompress(packed[:-5])
-    assert not found.done
+    assert not found.is_complete
 
 
 def bomb(encoding: str) -> bytes:
@@ -525,18 +525,18 @@ def test_a_bomb_is_found_out_before_it_takes_memory(encoding: str) -> None:
 
     packed = bomb(encoding)
     assert len(packed) < 2 * 2**20
-    found = decoder(encoding)
+    found = make_decoder(encoding)
     assert found is not None
     tracemalloc.start()
     try:
-        with pytest.raises(content_encoding.TooLarge):
+        with pytest.raises(content_encoding.DecompressedTooLarge):
             found.decompress(packed)
-        assert tracemalloc.get_traced_memory()[1] < 4 * content_encoding.MAX_UNPACKED
+        assert tracemalloc.get_traced_memory()[1] < 4 * content_encoding.MAX_DECOMPRESSED_BYTES
     finally:
         tracemalloc.stop()
     assert read("anthropic", JSON, packed, encoding=encoding) is None
 
 
 def test_an_encoding_that_is_not_known_is_not_read() -> None:
-    assert decoder("compress") is None
-    assert decoder("gzip, gzip") is None
+    assert make_decoder("compress") is None
+    assert make_decoder("gzip, gzip") is None

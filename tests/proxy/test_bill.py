@@ -10,9 +10,9 @@ from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.live.conversation import removed_tokens
 from ibidem.plan import Edit
-from ibidem.proxy.books.bill import Account, Removed, paid, rewritten, untouched
+from ibidem.proxy.accounting.bill import RemovedInput, RemovedTokens, input_cost, usage_with_edits, usage_without_edits
 from ibidem.testing.answers import Answer, Fails, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
 from tests.support.evict import COLD_PROFILE
 from tests.support.proxied import Clock, growing, requests, stale, talk, turns
 
@@ -132,46 +132,54 @@ WARM_ONE = Usage(fresh=4, read=9000, written=800, output=50)
 
 def test_a_request_costs_what_the_list_says() -> None:
     usage = Usage(fresh=1000, read=20_000, written=300, written_1h=100, output=9)
-    assert paid(usage, SONNET) == pytest.approx((1000 * 3 + 20_000 * 0.3 + 300 * 3.75 + 100 * 6) / 1e6)
+    assert input_cost(usage, SONNET) == pytest.approx((1000 * 3 + 20_000 * 0.3 + 300 * 3.75 + 100 * 6) / 1e6)
 
 
 @pytest.mark.parametrize(
     ("usage", "removed", "found", "expected"),
     [
         pytest.param(
-            WARM_ONE, Removed(1000, 200), None, Usage(4, 10_000, 1000), id="warm: read, and written at the end"
+            WARM_ONE, RemovedInput(1000, 200), None, Usage(4, 10_000, 1000), id="warm: read, and written at the end"
         ),
-        pytest.param(Usage(600, 9000), Removed(1000, 200), None, Usage(800, 10_000), id="no writes: fresh"),
-        pytest.param(Usage(4, 0, 0, 900), Removed(0, 200), None, Usage(4, 0, 0, 1100), id="written for an hour"),
-        pytest.param(Usage(0, 0, 5000), Removed(0, 3000), None, Usage(0, 0, 8000), id="cold: all of it is written"),
-        pytest.param(Usage(0, 9000), Removed(1000, 0), None, Usage(0, 10_000), id="sent again: all of it is read"),
-        pytest.param(Usage(0, 1000, 4000), Removed(3000, 0), 7600.0, Usage(0, 7600, 400), id="changed: it was known"),
-        pytest.param(Usage(0, 1000, 4000), Removed(0, 0), 9e9, Usage(0, 5000), id="never more is read than there is"),
+        pytest.param(Usage(600, 9000), RemovedInput(1000, 200), None, Usage(800, 10_000), id="no writes: fresh"),
+        pytest.param(Usage(4, 0, 0, 900), RemovedInput(0, 200), None, Usage(4, 0, 0, 1100), id="written for an hour"),
+        pytest.param(
+            Usage(0, 0, 5000), RemovedInput(0, 3000), None, Usage(0, 0, 8000), id="cold: all of it is written"
+        ),
+        pytest.param(Usage(0, 9000), RemovedInput(1000, 0), None, Usage(0, 10_000), id="sent again: all of it is read"),
+        pytest.param(
+            Usage(0, 1000, 4000), RemovedInput(3000, 0), 7600.0, Usage(0, 7600, 400), id="changed: it was known"
+        ),
+        pytest.param(
+            Usage(0, 1000, 4000), RemovedInput(0, 0), 9e9, Usage(0, 5000), id="never more is read than there is"
+        ),
     ],
 )
-def test_the_usage_without_us(usage: Usage, removed: Removed, found: float | None, expected: Usage) -> None:
-    counted = untouched(usage, removed, found)
+def test_the_usage_without_us(usage: Usage, removed: RemovedInput, found: float | None, expected: Usage) -> None:
+    counted = usage_without_edits(usage, removed, found)
     assert (counted.fresh, counted.read, counted.written, counted.written_1h) == (
         expected.fresh,
         expected.read,
         expected.written,
         expected.written_1h,
     )
-    assert counted.input == usage.input + removed.all
+    assert counted.input == usage.input + removed.total_tokens
 
 
 @pytest.mark.parametrize(
     ("usage", "removed", "again", "least", "expected"),
     [
-        pytest.param(WARM_ONE, Removed(1000, 200), 0.0, 0, (8000, 604), id="warm"),
-        pytest.param(WARM_ONE, Removed(1000, 200), 5000.0, 0, (3000, 5604), id="changed: written again"),
-        pytest.param(WARM_ONE, Removed(1000, 200), 9e9, 0, (0, 8604), id="changed: all of it at worst"),
-        pytest.param(WARM_ONE, Removed(8500, 0), 0.0, 1024, (0, 1304), id="too small to be found"),
-        pytest.param(Usage(0, 0, 5000), Removed(0, 1000), 0.0, 0, (0, 4000), id="cold"),
+        pytest.param(WARM_ONE, RemovedInput(1000, 200), 0.0, 0, (8000, 604), id="warm"),
+        pytest.param(WARM_ONE, RemovedInput(1000, 200), 5000.0, 0, (3000, 5604), id="changed: written again"),
+        pytest.param(WARM_ONE, RemovedInput(1000, 200), 9e9, 0, (0, 8604), id="changed: all of it at worst"),
+        pytest.param(WARM_ONE, RemovedInput(8500, 0), 0.0, 1024, (0, 1304), id="too small to be found"),
+        pytest.param(Usage(0, 0, 5000), RemovedInput(0, 1000), 0.0, 0, (0, 4000), id="cold"),
     ],
 )
-def test_the_usage_with_us(usage: Usage, removed: Removed, again: float, least: int, expected: tuple[int, int]) -> None:
-    counted = rewritten(usage, removed, again, least)
+def test_the_usage_with_us(
+    usage: Usage, removed: RemovedInput, again: float, least: int, expected: tuple[int, int]
+) -> None:
+    counted = usage_with_edits(usage, removed, again, least)
     assert (counted.read, counted.input - counted.read) == pytest.approx(expected, abs=2)
 
 
@@ -180,36 +188,36 @@ def edit(message: int, size: int, strategy: str = "spans") -> Edit:
 
 
 def test_what_was_taken_out_is_counted_once_and_by_place() -> None:
-    account = Account()
+    account = RemovedTokens()
 
     def take(*edits: Edit) -> list[Edit]:
-        return list(account.take(edits, removed_tokens(edits)))
+        return list(account.replace_edits(edits, removed_tokens(edits)))
 
     first, second, third = edit(2, 100), edit(4, 50, "dedup"), edit(6, 25)
     assert take(first, second) == [first, second]
     assert take(first, second, third) == [third]
     assert take(first, second, third) == []
-    assert [account.before(message) for message in (2, 3, 6, 7)] == pytest.approx([0, 100, 150, 175], abs=5)
+    assert [account.tokens_before(message) for message in (2, 3, 6, 7)] == pytest.approx([0, 100, 150, 175], abs=5)
     assert account.by_strategy == pytest.approx({"spans": 125, "dedup": 50}, abs=5)
     other = edit(2, 400, "stale")
     assert take(other, third) == [other]
-    assert account.all == pytest.approx(425, abs=5)
-    assert account.before(6) == pytest.approx(400, abs=5)
+    assert account.total_tokens == pytest.approx(425, abs=5)
+    assert account.tokens_before(6) == pytest.approx(400, abs=5)
 
 
 def test_what_was_taken_out_is_known_after_its_texts_were_forgotten() -> None:
-    account = Account()
+    account = RemovedTokens()
     first, second = edit(2, 100), edit(4, 50, "dedup")
-    account.take((first, second), (100.0, 50.0))
+    account.replace_edits((first, second), (100.0, 50.0))
     account.forget_texts()
     assert account.edits == ()
-    assert (account.all, account.before(4)) == (150.0, 100.0)
+    assert (account.total_tokens, account.tokens_before(4)) == (150.0, 100.0)
     again = (edit(2, 100), edit(4, 50, "dedup"), third := edit(6, 25))
-    assert list(account.take(again, (100.0, 50.0, 25.0))) == [third]
-    assert (account.all, account.by_strategy) == (175.0, {"spans": 125, "dedup": 50})
+    assert list(account.replace_edits(again, (100.0, 50.0, 25.0))) == [third]
+    assert (account.total_tokens, account.by_strategy) == (175.0, {"spans": 125, "dedup": 50})
     account.forget_texts()
-    assert list(account.take((), ())) == []
-    assert account.all == 0.0
+    assert list(account.replace_edits((), ())) == []
+    assert account.total_tokens == 0.0
 
 
 def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,13 +230,13 @@ def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.Monke
 
 
 def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:
-    account = Account(GrowthFit(1.1))
+    account = RemovedTokens(GrowthFit(1.1))
     assert account.scale == pytest.approx(1.1)
     for _ in range(20):
-        account.fit.grew(2000, 2600)
+        account.fit.add_growth(2000, 2600)
     assert account.scale == pytest.approx(1.3, abs=0.02)
-    account.fit.grew(20_000, 1000)  # an image, or a history that was cut
-    account.fit.grew(10, 1000)
+    account.fit.add_growth(20_000, 1000)  # an image, or a history that was cut
+    account.fit.add_growth(10, 1000)
     assert account.scale == pytest.approx(1.3, abs=0.02)
 
 
@@ -236,6 +244,6 @@ def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:
 def test_tokens_per_block_do_not_change_the_scale_of_text(per_block: float) -> None:
     fit = GrowthFit(1.1)
     for ours, blocks in [(2000, 3), (450, 3), (1500, 3), (500, 3), (900, 6)] * 4:
-        fit.grew(ours, 1.4 * ours + per_block * blocks, blocks)
+        fit.add_growth(ours, 1.4 * ours + per_block * blocks, blocks)
     assert fit.scale == pytest.approx(1.4, rel=0.02)
     assert fit.per_block == pytest.approx(per_block, abs=10)

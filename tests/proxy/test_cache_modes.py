@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.cache_directives import cache_asked
-from ibidem.billing.lifetimes import CacheMode
+from ibidem.billing.cache_directives import read_directives
+from ibidem.billing.cache_ttl import CacheMode
 from ibidem.store import MemoryStore, StoreError
-from ibidem.store.store import Notes
-from ibidem.testing.laws import unmarked
+from ibidem.store.store import JournalPage
+from ibidem.testing.laws import without_breakpoints
 from ibidem.wire import scan
 from tests.support.proxied import Clock, Talk, dumped, growing, talk, waited_for
 from tests.support.workday import MINUTE, Client, Task, costs, day, played, settled, turn
@@ -101,13 +101,13 @@ class BrokenStore(MemoryStore):
     def load(self, session: str) -> bytes | None:
         raise StoreError("memory:", "the disk is gone")
 
-    def note(self, *_: Any) -> Notes:
+    def note(self, *_: Any) -> JournalPage:
         raise StoreError("memory:", "the disk is gone")
 
     def put(self, *_: Any) -> None:
         raise StoreError("memory:", "the disk is gone")
 
-    def notes(self, *_: Any) -> Notes:
+    def notes(self, *_: Any) -> JournalPage:
         raise StoreError("memory:", "the disk is gone")
 
 
@@ -126,7 +126,7 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
     class Hangs(MemoryStore):
         go = threading.Event()
 
-        def notes(self, *given: Any) -> Notes:
+        def notes(self, *given: Any) -> JournalPage:
             assert self.go.wait(60)
             return super().notes(*given)
 
@@ -137,7 +137,7 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
             assert found.send("anthropic", task.body)[0] == 200
             # The first request fails open. After it the breaker is open, so breakpoints are added without the store.
             sent, given = (json.loads(body)["messages"] for body in (found.upstream.seen[-1].body, task.body))
-            assert unmarked(sent) == unmarked(given)
+            assert without_breakpoints(sent) == without_breakpoints(given)
         store.go.set()
 
 
@@ -148,10 +148,10 @@ def test_an_agent_that_asks_for_no_cache_is_told_what_that_costs() -> None:
     clock, other = Clock(), Clock()
     with talk(clock=clock) as found, talk(clock=other) as marked:
         turns = played(ALONE[:20], "none", [found], clock)
-        state, line = found.state, found.service.records.line
+        state, line = found.state, found.service.stats.summary_line
         theirs = played(ALONE[:20], "5m", [marked], other)
         assert not marked.state["totals"]["unmarked"]
-        assert "--cache" not in marked.service.records.line
+        assert "--cache" not in marked.service.stats.summary_line
     spared = sum(costs(turns)) - sum(costs(theirs))
     assert state["totals"]["unmarked"] == 1
     assert state["totals"]["marks_would_save"] == pytest.approx(spared, rel=0.05)
@@ -183,14 +183,14 @@ def test_a_tool_that_prints_marks_makes_nobody_read_all_of_a_history(
     turns = [{"role": role, "content": printed} for role in ("user", "assistant") * 40]
     scanned, looked_at = scan(dumped({"messages": turns, "max_tokens": 9})), set[int]()
     assert scanned is not None
-    value = scanned.value
+    value = scanned.message_at
 
     def looked(index: int) -> Any:
         looked_at.add(index)
         return value(index)
 
     monkeypatch.setattr(scanned, "value", looked)
-    assert not cache_asked(scanned, "anthropic", len(turns) - 2, closely=True).marks
+    assert not read_directives(scanned, "anthropic", len(turns) - 2, closely=True).marks
     assert looked_at == {len(turns) - 2, len(turns) - 1}
 
 
@@ -199,7 +199,7 @@ def test_with_marks_of_ours_there_is_nothing_to_tell() -> None:
     with talk(clock=clock, cache_mode="auto") as found:
         played(ALONE[:20], "none", [found], clock)
         assert found.state["totals"]["unmarked"] == 0
-        assert "keep nothing" not in found.service.records.line
+        assert "keep nothing" not in found.service.stats.summary_line
         assert set(found.state["totals"]["missed"]) <= {"pause"}, "thirty blocks at once are looked back over"
 
 

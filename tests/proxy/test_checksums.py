@@ -14,7 +14,7 @@ from ibidem.adapters.httpx import Transport
 from ibidem.formats import CHECKSUM_REASON
 from ibidem.live.conversation import NOTHING_SENT
 from ibidem.live.types import LiveRequest, RewriteResult
-from ibidem.proxy.compacting import COMPACT_PATH
+from ibidem.proxy.compact_endpoint import COMPACT_PATH
 from ibidem.proxy.edge.app import Proxy
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
@@ -154,7 +154,7 @@ def test_conversation_that_was_rewritten_goes_on_unchanged() -> None:
 
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(*_: Any) -> RewriteResult:
-        return RewriteResult(result="failed open", reason="time-out", took=1e9)
+        return RewriteResult(result="failed open", reason="time-out", seconds=1e9)
 
     monkeypatch.setattr(Proxy, "_rewrite", late)
 
@@ -163,10 +163,10 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent is worked out from the history."""
 
     async def failed(proxy: Proxy, job: LiveRequest) -> RewriteResult:
-        job.decoded = job.body
-        found = proxy.conversations.find(job.key, job.body)
+        job.decoded_body = job.body
+        found = proxy.conversations.find_conversation(job.key, job.body)
         assert found is not None
-        found.conversation.history, found.conversation.elsewhere = NOTHING_SENT, True
+        found.conversation.history, found.conversation.is_remote = NOTHING_SENT, True
         return RewriteResult(result="failed open", reason="store", conversation=found.conversation)
 
     monkeypatch.setattr(Proxy, "_rewrite", failed)

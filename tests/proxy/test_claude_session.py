@@ -14,7 +14,7 @@ import pytest
 
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
-from ibidem.proxy.books.bill import paid
+from ibidem.proxy.accounting.bill import input_cost
 from ibidem.testing.answers import Says
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.upstream import Upstream
@@ -35,7 +35,7 @@ class ScaledCache(PromptCache):
         self._scale = scale
 
     def _size(self, name: bytes, value: Any) -> int:
-        return round(self._scale * super()._size(name, value))
+        return round(self._scale * super()._unit_tokens(name, value))
 
 
 class ProxiedRun(NamedTuple):
@@ -73,7 +73,7 @@ def direct_bill(requests: Sequence[ClientRequest], scale: float) -> float:
     with Upstream(lambda _: Says("ok"), clock=clock.time, strict=True, cache=ScaledCache(scale)) as provider:
         for request in requests:
             clock.now += request.after
-            total += paid(post(provider.url, request), Prices().of(request.body["model"], "anthropic"))
+            total += input_cost(post(provider.url, request), Prices().of(request.body["model"], "anthropic"))
     return total
 
 

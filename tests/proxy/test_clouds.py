@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import ibidem
-from ibidem.providers.addresses import PROVIDERS, in_region
-from ibidem.proxy.edge.server import Running
+from ibidem.providers.addresses import PROVIDERS, url_in_region
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Calls, Says, Upstream, by_turn
@@ -32,7 +32,7 @@ SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=x, SignedHeaders=host, S
 def through_proxy(upstream: Upstream, **settings: Any) -> Iterator[str]:
     upstreams = dict.fromkeys(PROVIDERS, upstream.url)
     told = Settings(port=0, upstreams=upstreams, store="memory:", budget_ms=60_000.0, **settings)
-    with Running(told) as proxy:
+    with BackgroundServer(told) as proxy:
         yield proxy.url
 
 
@@ -165,12 +165,13 @@ def test_the_sdk_for_vertex_works_as_without_us(stream: bool, monkeypatch: pytes
     ],
 )
 def test_each_region_has_a_host_of_its_own_unless_an_address_was_set(region: str, host: str) -> None:
-    assert in_region(PROVIDERS["vertex"], region) == f"https://{host}"
+    assert url_in_region(PROVIDERS["vertex"], region) == f"https://{host}"
     assert (
-        in_region("https://us-east5-aiplatform.googleapis.com", region) == "https://us-east5-aiplatform.googleapis.com"
+        url_in_region("https://us-east5-aiplatform.googleapis.com", region)
+        == "https://us-east5-aiplatform.googleapis.com"
     )
-    assert in_region("https://gw.example/vertex", region) == "https://gw.example/vertex"
-    assert in_region(PROVIDERS["anthropic"], region) == PROVIDERS["anthropic"]
+    assert url_in_region("https://gw.example/vertex", region) == "https://gw.example/vertex"
+    assert url_in_region(PROVIDERS["anthropic"], region) == PROVIDERS["anthropic"]
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
@@ -178,7 +179,7 @@ def test_each_region_has_a_host_of_its_own_unless_an_address_was_set(region: str
 def test_a_region_is_reached_through_the_proxy_that_is_set(
     scheme: str, region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = urlsplit(in_region(PROVIDERS["vertex"], region)).hostname or ""
+    host = urlsplit(url_in_region(PROVIDERS["vertex"], region)).hostname or ""
     authority = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -189,7 +190,7 @@ def test_a_region_is_reached_through_the_proxy_that_is_set(
         script = http_proxy(upstream) if scheme == "http" else socks_proxy(upstream, host=host)
         with Server(script) as hop:
             monkeypatch.setenv("HTTPS_PROXY", f"{scheme}://{hop.host.decode()}")
-            with Running(Settings(port=0, budget_ms=60_000.0), MemoryStore()) as proxy:
+            with BackgroundServer(Settings(port=0, budget_ms=60_000.0), MemoryStore()) as proxy:
                 assert asked(proxy, request)[1] == b"ok"
             way = hop.next()
             head = upstream.next()[0][0]

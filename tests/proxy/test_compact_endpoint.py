@@ -21,7 +21,7 @@ import pytest
 import ibidem
 from ibidem.formats import FORMATS
 from ibidem.live.live import Rewriter
-from ibidem.proxy.compacting import COMPACT_PATH, is_near
+from ibidem.proxy.compact_endpoint import COMPACT_PATH, is_local_client
 from ibidem.store import MemoryStore
 from ibidem.store.recall import recall
 from tests.support.proxied import Clock, Talk, dumped, growing, requests, stale, talk, waited_for
@@ -194,12 +194,12 @@ def test_who_may_ask() -> None:
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
 def test_peers_of_this_machine(peer: str) -> None:
-    assert is_near(peer)
+    assert is_local_client(peer)
 
 
 @pytest.mark.parametrize("peer", ["", "192.168.1.7", "::ffff:10.0.0.1", "fe80::1%eth0", "localhost.example.com"])
 def test_peers_of_another(peer: str) -> None:
-    assert not is_near(peer)
+    assert not is_local_client(peer)
 
 
 def test_it_is_counted_and_nothing_is_said_of_money() -> None:
@@ -209,7 +209,7 @@ def test_it_is_counted_and_nothing_is_said_of_money() -> None:
         post(found, b"nothing")
         state = found.settled(7)
         metrics = found.ask("GET", "/ibidem/metrics")[1].decode()
-        line = found.service.records.line
+        line = found.service.stats.summary_line
     counted = state["totals"]["compacted"]
     assert counted["requests"] == state["totals"]["unpriced"] == 7
     assert counted["rewritten"] == state["totals"]["rewritten"] > 0
@@ -238,7 +238,7 @@ def test_the_switch_and_observing_hold_here_too() -> None:
 def test_over_budget_it_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was given back before stays so, and what is new comes back as it came."""
     bodies, held = [*map(dumped, growing("anthropic", 8))], threading.Event()
-    works = Rewriter._work
+    works = Rewriter._rewrite_match
 
     def stuck(self: Rewriter, *given: Any) -> Any:
         held.wait(30)
@@ -262,7 +262,7 @@ def test_over_budget_it_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_hangs_up_sends_what_came() -> None:
     """So the conversation goes on from that: its provider has it in its cache."""
     bodies, held = [*map(dumped, growing("anthropic", 8))], threading.Event()
-    works = Rewriter._work
+    works = Rewriter._rewrite_match
 
     def stuck(self: Rewriter, *given: Any) -> Any:
         held.wait(30)

@@ -23,7 +23,7 @@ from markupsafe import escape
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.page import dashboard
 from ibidem.proxy.settings import Settings
 from ibidem.testing.answers import Says
@@ -210,7 +210,7 @@ class Proxy:
         elif self.token and parse_qs(url.query).get("token") != [self.token]:
             self._send(handler, 401, "text/plain", b"")
         elif url.path == "/ibidem":
-            self._send(handler, 200, dashboard.PAGE_HEADERS["Content-Type"], dashboard.page(self.token).encode())
+            self._send(handler, 200, dashboard.PAGE_HEADERS["Content-Type"], dashboard.render_page(self.token).encode())
         elif url.path == "/ibidem/api/live" and not self.silent:
             self._stream(handler)
         else:
@@ -1232,7 +1232,7 @@ def test_what_the_proxy_itself_did_is_shown(chromium: Browser) -> None:
         settings = Settings(
             port=0, store="memory:", upstreams=dict.fromkeys(("anthropic", "openai", "gemini"), provider.url)
         )
-        with Running(settings) as running, closing(chromium.new_context()) as context:
+        with BackgroundServer(settings) as running, closing(chromium.new_context()) as context:
             page = context.new_page()
             complaints: list[str] = []
             page.on("console", lambda message: complaints.append(message.text))
@@ -1261,7 +1261,7 @@ def test_texts_are_shown_with_the_page_token_and_figures_without(chromium: Brows
         settings = Settings(
             port=0, store="memory:", host="0.0.0.0", token="o n<e", page_token=page_token, upstreams=upstreams
         )
-        with Running(settings) as running, closing(chromium.new_context()) as context:
+        with BackgroundServer(settings) as running, closing(chromium.new_context()) as context:
             url = running.url.replace("0.0.0.0", "127.0.0.1")
             for turns in range(1, 4):
                 ask(url, turns, {"x-ibidem-token": "o n<e"})
@@ -1291,7 +1291,7 @@ def test_texts_are_shown_with_the_page_token_and_figures_without(chromium: Brows
 
 
 def test_the_page_needs_nothing_else_and_says_so() -> None:
-    text = dashboard.page()
+    text = dashboard.render_page()
     assert set(re.findall(r"https?://[^'\"\s)]+", text)) == {"http://www.w3.org/2000/svg"}
     for tag, kind in (("style", "style-src"), ("script", "script-src")):
         bodies = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
@@ -1305,16 +1305,16 @@ def test_the_page_needs_nothing_else_and_says_so() -> None:
 
 def test_a_token_cannot_get_out_of_its_place() -> None:
     token = '"><script>alert(1)</script>@SCRIPT@'
-    text = dashboard.page(token)
+    text = dashboard.render_page(token)
     assert text.count("<script>") == 1
     assert f'content="{escape(token)}"' in text
-    assert 'name="ibidem-token" content=""' in dashboard.page()
+    assert 'name="ibidem-token" content=""' in dashboard.render_page()
 
 
 def samples(state: State) -> dict[tuple[str, str], float]:
     """By name and the value of its label, as Prometheus reads them."""
     found: dict[tuple[str, str], float] = {}
-    for family in text_string_to_metric_families(dashboard.metrics(state)):
+    for family in text_string_to_metric_families(dashboard.format_metrics(state)):
         assert family.documentation
         assert family.type in ("counter", "gauge")
         for sample in family.samples:
@@ -1385,4 +1385,4 @@ def test_any_label_can_be_read_back() -> None:
     found = samples(state)
     assert found["ibidem_failed_open_total", reason] == 5
     assert found["ibidem_failed_open_total", "\\ud800"] == 1
-    assert dashboard.metrics(state).encode().endswith(b"\n")
+    assert dashboard.format_metrics(state).encode().endswith(b"\n")

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ibidem.billing.lifetimes import CREDIT, CacheMode, Pauses
+from ibidem.billing.cache_ttl import CREDIT, CacheMode, IdleTimes
 from ibidem.billing.prices import Prices
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.replay.caching import cached_bill
+from ibidem.replay.caching_replay import bill_with_caching
+from ibidem.replay.replay_bill import Replay, parse_histories
 from ibidem.store import MemoryStore, SqliteStore
 from ibidem.testing import Answer, Fails, Says, Seen
 from ibidem.testing.prompt_cache import PromptCache
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 from tests.support.proxied import Clock, talk
 from tests.support.workday import CLIENTS, MODEL, Client, SentTurn, Task, costs, day, played
 
@@ -94,8 +94,8 @@ def test_what_was_billed_is_what_a_replay_of_the_day_without_us_predicted(client
     for who in {each.who for each in day()}:
         found, without = worked(client, mode, who), worked(client, "off", who)
         replay = replayed(without.turns)
-        assert cached_bill(replay, None, "recorded").cost == pytest.approx(without.cost, rel=0.02)
-        assert cached_bill(replay, None, "auto", start=client).cost == pytest.approx(found.cost, rel=0.05), who
+        assert bill_with_caching(replay, None, "recorded").cost == pytest.approx(without.cost, rel=0.02)
+        assert bill_with_caching(replay, None, "auto", start=client).cost == pytest.approx(found.cost, rel=0.05), who
 
 
 def replayed(turns: Sequence[SentTurn]) -> Replay:
@@ -103,7 +103,7 @@ def replayed(turns: Sequence[SentTurn]) -> Replay:
     head = {name: body[name] for name in ("tools", "system")}
     sent = [RecordedRequest(each.length, MODEL, each.at, each.at, each.usage) for each in turns]
     session = Recording("agent", "anthropic", [RecordedSegment(body["messages"], sent)], head=head)
-    return Replay(session, Prices(), counter(), messages_of(session))
+    return Replay(session, Prices(), counter_for(), parse_histories(session))
 
 
 def sees_marks(seen: Seen) -> Answer:
@@ -130,7 +130,7 @@ def test_lifetimes_that_a_provider_refuses_are_those_of_the_client_again() -> No
         return Fails(400, message="ttl: unknown field") if b'"ttl"' in seen.body else Says("ok")
 
     clock = Clock()
-    with talk(refuses, clock=clock, cache_mode="lifetime", pauses=Pauses(spoken=(0, 1000, 0))) as found:
+    with talk(refuses, clock=clock, cache_mode="lifetime", pauses=IdleTimes(spoken=(0, 1000, 0))) as found:
         turns = played(day(), "5m", [found], clock)
     assert all(each.went == each.came for each in turns)
 

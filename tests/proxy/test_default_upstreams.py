@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from ibidem.providers.addresses import PROVIDERS
-from ibidem.proxy.edge.server import Running
-from ibidem.proxy.settings import Settings, load
+from ibidem.proxy.edge.server import BackgroundServer
+from ibidem.proxy.settings import Settings, load_settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
 from ibidem.testing.scripts import build
@@ -287,12 +287,12 @@ class Client(NamedTuple):
 
 @contextmanager
 def serving(settings: Settings, provider: Upstream) -> Iterator[Client]:
-    with Running(settings, MemoryStore()) as proxy:
+    with BackgroundServer(settings, MemoryStore()) as proxy:
         yield Client(proxy.url, provider)
 
 
 def without_upstreams(**environment: str) -> Settings:
-    return load({"port": 0, "budget_ms": 60_000.0}, environment)
+    return load_settings({"port": 0, "budget_ms": 60_000.0}, environment)
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def test_the_option_leads_to_the_path_that_the_service_serves(client: Client, re
     name, _, url = json.loads(text)["error"]["message"].rpartition("--upstream ")[2].partition("=")
     with Upstream(lambda _: Says("ok")) as provider:
         there = f"{name}={provider.url}{urlsplit(url).path}"
-        with serving(load({"port": 0, "budget_ms": 60_000.0, "upstream": [there]}), provider) as found:
+        with serving(load_settings({"port": 0, "budget_ms": 60_000.0, "upstream": [there]}), provider) as found:
             found.ask("POST", refused.path, body_in(""), refused.headers)
         (seen,) = provider.seen
     # Clients of OpenRouter may have `/api` in their base URL or not.
@@ -377,7 +377,7 @@ def test_the_option_leads_to_the_path_that_the_service_serves(client: Client, re
 def gateway() -> Iterator[Client]:
     with Upstream(lambda _: Says("ok")) as provider:
         upstreams = [f"{name}={provider.url}" for name in PROVIDERS]
-        with serving(load({"port": 0, "budget_ms": 60_000.0, "upstream": upstreams}), provider) as found:
+        with serving(load_settings({"port": 0, "budget_ms": 60_000.0, "upstream": upstreams}), provider) as found:
             yield found
 
 
@@ -418,8 +418,8 @@ def test_bedrock_without_a_region_is_refused_unless_the_path_has_one(hosts: Upst
 
 def test_the_log_has_the_reason_of_each_request_that_is_not_rewritten(hosts: Upstream, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    settings = load({"port": 0, "json_log": str(log)}, {"AWS_REGION": "eu-west-1"})
-    with Running(settings, MemoryStore()) as proxy:
+    settings = load_settings({"port": 0, "json_log": str(log)}, {"AWS_REGION": "eu-west-1"})
+    with BackgroundServer(settings, MemoryStore()) as proxy:
         client = Client(proxy.url, hosts)
         client.ask("POST", f"{SONNET}/converse", b"{}", bearer("ABSKx"))
         client.ask("POST", f"{ARN}/invoke", b'{"inputText":"x"}', bearer("ABSKx"))

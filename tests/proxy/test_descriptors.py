@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.records import Records
+from ibidem.proxy.accounting.live_stats import LiveStats
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from tests.support.processes import Connection, RunningProxy, running_proxies
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 
@@ -147,9 +147,9 @@ def test_request_whose_price_cannot_be_read_counts_with_its_tokens(
         raise OSError(errno.EMFILE, "Too many open files")
 
     bodies, file = list(growing("anthropic", 2)), tmp_path / "gains.sqlite3"
-    with talk(gains=GainsWriter(file)) as found:
+    with talk(gains=UsageWriter(file)) as found:
         with monkeypatch.context() as patch:
-            patch.setattr(Records, "_initial_fit", fail)
+            patch.setattr(LiveStats, "_initial_fit", fail)
             assert found.send("anthropic", bodies[0])[0] == 200
             assert found.settled(1)["totals"]["unpriced"] == 1
         assert found.send("anthropic", bodies[1])[0] == 200

@@ -8,34 +8,34 @@ from pathlib import Path
 import pytest
 
 from ibidem.billing.usage import Usage
-from ibidem.providers.headers import for_client, for_upstream
+from ibidem.providers.headers import build_client_headers, build_upstream_headers
 from ibidem.proxy.commands import (
     CancelUpstream,
     Command,
     Connect,
-    EndAnswer,
+    EndResponse,
     EndUpstream,
-    Refuse,
     Resend,
     ResetClient,
     Rewrite,
-    SendAnswer,
+    SendError,
+    SendResponse,
     SendUpstream,
-    StartAnswer,
+    StartResponse,
     Tunnel,
 )
 from ibidem.proxy.events import (
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
-    ClientGone,
+    ClientClosed,
     Event,
     RequestBroken,
     RequestChunk,
     RequestEnded,
+    RequestRewritten,
     RequestStarted,
-    Resent,
-    Rewritten,
+    ResendReady,
+    ResponseChunk,
+    ResponseEnded,
+    ResponseStarted,
     UpstreamFailed,
 )
 from ibidem.proxy.exchange import NO_WEBSOCKETS, REVERSE_PROXY_ONLY, Exchange
@@ -48,7 +48,7 @@ LENGTH = (("Content-Length", "9"),)
 ASKS = RequestStarted("POST", "/v1/messages", LENGTH)
 """Carries a conversation, so it is held."""
 PASSES = RequestStarted("PUT", "/v1/files/1", LENGTH)
-TOO_LARGE = Refuse(413, "the request is larger than 100 bytes: allow more with --max-body", last=True)
+TOO_LARGE = SendError(413, "the request is larger than 100 bytes: allow more with --max-body", last=True)
 JSON = (("Content-Type", "application/json"), ("Content-Length", "2"))
 
 
@@ -61,12 +61,12 @@ CONNECTED: Play = [
     (ASKS, []),
     (RequestChunk(b"original!"), []),
     (RequestEnded(), [Rewrite(b"original!")]),
-    (Rewritten(b"short"), [asked(5), SendUpstream(b"short"), EndUpstream()]),
+    (RequestRewritten(b"short"), [asked(5), SendUpstream(b"short"), EndUpstream()]),
 ]
 STREAMING: Play = [
     *CONNECTED,
-    (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
-    (AnswerChunk(b"{"), [SendAnswer(b"{")]),
+    (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
+    (ResponseChunk(b"{"), [SendResponse(b"{")]),
 ]
 PASSING: Play = [
     (PASSES, [Connect("openai", "PUT", "/v1/files/1", list(LENGTH))]),
@@ -76,21 +76,21 @@ PASSING: Play = [
 PLAYS: dict[str, Play] = {
     "a conversation is held, rewritten and sent, and its answer passes": [
         *STREAMING,
-        (AnswerChunk(b"}"), [SendAnswer(b"}")]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseChunk(b"}"), [SendResponse(b"}")]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "nothing came back from rewriting: the original is sent": [
         (ASKS, []),
         (RequestChunk(b"orig"), []),
         (RequestChunk(b"inal!"), []),
         (RequestEnded(), [Rewrite(b"original!")]),
-        (Rewritten(None), [asked(), SendUpstream(b"original!"), EndUpstream()]),
+        (RequestRewritten(None), [asked(), SendUpstream(b"original!"), EndUpstream()]),
     ],
     "an empty conversation request goes out empty": [
         (RequestStarted("POST", "/v1/messages", ()), []),
         (RequestEnded(), [Rewrite(b"")]),
         (
-            Rewritten(None),
+            RequestRewritten(None),
             [Connect("anthropic", "POST", "/v1/messages", []), SendUpstream(b""), EndUpstream()],
         ),
     ],
@@ -112,14 +112,14 @@ PLAYS: dict[str, Play] = {
                 EndUpstream(),
             ],
         ),
-        (AnswerStarted(400, "No", JSON), [StartAnswer(400, "No", list(JSON))]),
+        (ResponseStarted(400, "No", JSON), [StartResponse(400, "No", list(JSON))]),
     ],
     "who asks for a size is rewritten in the same way": [
         (RequestStarted("POST", "/v1/messages/count_tokens", LENGTH), []),
         (RequestChunk(b"original!"), []),
         (RequestEnded(), [Rewrite(b"original!")]),
         (
-            Rewritten(b"short"),
+            RequestRewritten(b"short"),
             [
                 Connect("anthropic", "POST", "/v1/messages/count_tokens", [("Content-Length", "5")]),
                 SendUpstream(b"short"),
@@ -131,15 +131,15 @@ PLAYS: dict[str, Play] = {
         *PASSING,
         (RequestChunk(b"five!"), [SendUpstream(b"five!")]),
         (RequestEnded(), [EndUpstream()]),
-        (AnswerStarted(404, "Not Found", JSON), [StartAnswer(404, "Not Found", list(JSON))]),
-        (AnswerChunk(b"{}"), [SendAnswer(b"{}")]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseStarted(404, "Not Found", JSON), [StartResponse(404, "Not Found", list(JSON))]),
+        (ResponseChunk(b"{}"), [SendResponse(b"{}")]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "upstream may answer before the request is complete": [
         *PASSING,
-        (AnswerStarted(401, "No", JSON), [StartAnswer(401, "No", list(JSON))]),
+        (ResponseStarted(401, "No", JSON), [StartResponse(401, "No", list(JSON))]),
         (RequestChunk(b"five!"), [SendUpstream(b"five!")]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseEnded(), [EndResponse()]),
         (RequestChunk(b"more"), []),
         (RequestEnded(), []),
     ],
@@ -149,8 +149,8 @@ PLAYS: dict[str, Play] = {
             [Connect("anthropic", "HEAD", "/v1/models", [("anthropic-version", "x")])],
         ),
         (RequestEnded(), [EndUpstream()]),
-        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "a declared length that is too large is refused before anything is read": [
         (RequestStarted("POST", "/v1/messages", (("content-length", "101"),)), [TOO_LARGE]),
@@ -172,80 +172,80 @@ PLAYS: dict[str, Play] = {
     "if it was being passed on, upstream is let go of": [
         *PASSING,
         (RequestChunk(b"x" * 97), [CancelUpstream(), TOO_LARGE]),
-        (AnswerStarted(200, "OK", ()), []),
+        (ResponseStarted(200, "OK", ()), []),
     ],
     "if upstream is answering it already, the client sees it break": [
         *PASSING,
-        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
+        (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
         (RequestChunk(b"x" * 97), [CancelUpstream(), ResetClient()]),
     ],
     "a request whose body is not what it says is refused": [
         (ASKS, []),
-        (RequestBroken("no chunk"), [Refuse(400, "no chunk", last=True)]),
+        (RequestBroken("no chunk"), [SendError(400, "no chunk", last=True)]),
     ],
     "and upstream does not get the half of it": [
         *PASSING,
-        (RequestBroken("no chunk"), [CancelUpstream(), Refuse(400, "no chunk", last=True)]),
+        (RequestBroken("no chunk"), [CancelUpstream(), SendError(400, "no chunk", last=True)]),
     ],
     "upstream cannot be reached": [
         *CONNECTED,
-        (UpstreamFailed("no route"), [Refuse(502, "no route")]),
-        (AnswerStarted(200, "OK", ()), []),
+        (UpstreamFailed("no route"), [SendError(502, "no route")]),
+        (ResponseStarted(200, "OK", ()), []),
     ],
     "upstream cannot be reached while the body is on its way: the rest is not read": [
         *PASSING,
-        (UpstreamFailed("no route"), [Refuse(502, "no route", last=True)]),
+        (UpstreamFailed("no route"), [SendError(502, "no route", last=True)]),
     ],
     "upstream breaks off in its answer": [
         *STREAMING,
         (UpstreamFailed("reset"), [ResetClient()]),
-        (AnswerEnded(), []),
+        (ResponseEnded(), []),
     ],
     "upstream breaks off before the first byte of its answer": [
         *CONNECTED,
-        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
+        (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
         (UpstreamFailed("reset"), [ResetClient()]),
     ],
     "a client that goes while it is read from leaves nothing to cancel": [
         (ASKS, []),
-        (ClientGone(), []),
+        (ClientClosed(), []),
         (RequestEnded(), []),
     ],
     "a client that goes while its request is rewritten leaves nothing to cancel": [
         *CONNECTED[:3],
-        (ClientGone(), []),
-        (Rewritten(b"short"), []),
+        (ClientClosed(), []),
+        (RequestRewritten(b"short"), []),
     ],
     "a client that goes before the answer cancels upstream": [
         *CONNECTED,
-        (ClientGone(), [CancelUpstream()]),
-        (AnswerStarted(200, "OK", ()), []),
+        (ClientClosed(), [CancelUpstream()]),
+        (ResponseStarted(200, "OK", ()), []),
     ],
     "a client that goes in the answer cancels upstream": [
         *STREAMING,
-        (ClientGone(), [CancelUpstream()]),
-        (AnswerChunk(b"}"), []),
-        (AnswerEnded(), []),
+        (ClientClosed(), [CancelUpstream()]),
+        (ResponseChunk(b"}"), []),
+        (ResponseEnded(), []),
     ],
     "a client that goes while its body passes cancels upstream": [
         *PASSING,
-        (ClientGone(), [CancelUpstream()]),
+        (ClientClosed(), [CancelUpstream()]),
     ],
     "after the end nothing changes any more": [
         *STREAMING,
-        (AnswerEnded(), [EndAnswer()]),
-        (ClientGone(), []),
+        (ResponseEnded(), [EndResponse()]),
+        (ClientClosed(), []),
         (UpstreamFailed("late"), []),
-        (AnswerChunk(b"late"), []),
-        (AnswerEnded(), []),
-        (Rewritten(b"late"), []),
+        (ResponseChunk(b"late"), []),
+        (ResponseEnded(), []),
+        (RequestRewritten(b"late"), []),
         (RequestBroken("late"), []),
     ],
     "who takes it for a forward proxy is told": [
-        (RequestStarted("GET", "http://example.com/", ()), [Refuse(400, REVERSE_PROXY_ONLY, last=True)]),
+        (RequestStarted("GET", "http://example.com/", ()), [SendError(400, REVERSE_PROXY_ONLY, last=True)]),
     ],
     "so is who wants a tunnel": [
-        (RequestStarted("CONNECT", "example.com:443", ()), [Refuse(400, REVERSE_PROXY_ONLY, last=True)]),
+        (RequestStarted("CONNECT", "example.com:443", ()), [SendError(400, REVERSE_PROXY_ONLY, last=True)]),
     ],
 }
 
@@ -255,82 +255,82 @@ TOO_LONG = REFUSED.replace(b"thinking was changed", b"prompt is too long: 212,00
 HEADERS = (("Content-Type", "application/json"), ("Content-Length", "97"))
 HELD_BACK: Play = [
     *CONNECTED,
-    (AnswerStarted(400, "Bad Request", HEADERS), []),
-    (AnswerChunk(REFUSED[:50]), []),
-    (AnswerChunk(REFUSED[50:]), []),
-    (AnswerEnded(), [Resend("invalid_request_error", names_thinking=True)]),
+    (ResponseStarted(400, "Bad Request", HEADERS), []),
+    (ResponseChunk(REFUSED[:50]), []),
+    (ResponseChunk(REFUSED[50:]), []),
+    (ResponseEnded(), [Resend("invalid_request_error", names_thinking=True)]),
 ]
-TOLD: list[Command] = [StartAnswer(400, "Bad Request", list(HEADERS)), SendAnswer(REFUSED)]
+TOLD: list[Command] = [StartResponse(400, "Bad Request", list(HEADERS)), SendResponse(REFUSED)]
 
 REFUSALS: dict[str, Play] = {
     "a refusal is held, and what is sent instead is answered": [
         *HELD_BACK,
-        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
-        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
-        (AnswerChunk(b"{}"), [SendAnswer(b"{}")]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResendReady(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
+        (ResponseChunk(b"{}"), [SendResponse(b"{}")]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "there is nothing else to be sent": [
         *HELD_BACK,
-        (Resent(None), [*TOLD, EndAnswer()]),
+        (ResendReady(None), [*TOLD, EndResponse()]),
     ],
     "what is sent instead is refused too, and so is the last": [
         *HELD_BACK,
-        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        (ResendReady(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
         *HELD_BACK[-4:],
-        (Resent(b"original!"), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
-        (AnswerStarted(422, "No", JSON), []),
-        (AnswerChunk(b"{}"), []),
-        (AnswerEnded(), [Resend("unknown")]),
-        (Resent(None), [*TOLD, EndAnswer()]),
+        (ResendReady(b"original!"), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
+        (ResponseStarted(422, "No", JSON), []),
+        (ResponseChunk(b"{}"), []),
+        (ResponseEnded(), [Resend("unknown")]),
+        (ResendReady(None), [*TOLD, EndResponse()]),
     ],
     "the original is refused, and may have been sent otherwise before": [
         *CONNECTED[:-1],
-        (Rewritten(None, is_retryable=True), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
+        (RequestRewritten(None, is_retryable=True), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
         *HELD_BACK[-4:],
         (
-            Resent(b"other", "new-beta"),
+            ResendReady(b"other", "new-beta"),
             [asked(5, [("anthropic-beta", "new-beta")]), SendUpstream(b"other"), EndUpstream()],
         ),
-        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseStarted(200, "OK", JSON), [StartResponse(200, "OK", list(JSON))]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "what is sent instead reaches nobody: the refusal is the answer": [
         *HELD_BACK,
-        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
-        (UpstreamFailed("no route"), [*TOLD, EndAnswer()]),
+        (ResendReady(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        (UpstreamFailed("no route"), [*TOLD, EndResponse()]),
     ],
     "a refusal for length is passed on": [
         *CONNECTED,
-        (AnswerStarted(400, "Bad Request", HEADERS), []),
-        (AnswerChunk(TOO_LONG), []),
-        (AnswerEnded(), [TOLD[0], SendAnswer(TOO_LONG), EndAnswer()]),
+        (ResponseStarted(400, "Bad Request", HEADERS), []),
+        (ResponseChunk(TOO_LONG), []),
+        (ResponseEnded(), [TOLD[0], SendResponse(TOO_LONG), EndResponse()]),
     ],
     "one that is too long to be held is passed on as it comes": [
         *CONNECTED,
-        (AnswerStarted(400, "Bad Request", HEADERS), []),
-        (AnswerChunk(b"x" * 65_536), []),
-        (AnswerChunk(b"y"), [TOLD[0], SendAnswer(b"x" * 65_536 + b"y")]),
-        (AnswerChunk(b"z"), [SendAnswer(b"z")]),
-        (AnswerEnded(), [EndAnswer()]),
+        (ResponseStarted(400, "Bad Request", HEADERS), []),
+        (ResponseChunk(b"x" * 65_536), []),
+        (ResponseChunk(b"y"), [TOLD[0], SendResponse(b"x" * 65_536 + b"y")]),
+        (ResponseChunk(b"z"), [SendResponse(b"z")]),
+        (ResponseEnded(), [EndResponse()]),
     ],
     "one that breaks off is passed on, and breaks off": [
         *HELD_BACK[:-2],
-        (UpstreamFailed("reset"), [TOLD[0], SendAnswer(REFUSED[:50]), ResetClient()]),
+        (UpstreamFailed("reset"), [TOLD[0], SendResponse(REFUSED[:50]), ResetClient()]),
     ],
     "a client that goes while a refusal is held": [
         *HELD_BACK[:-1],
-        (ClientGone(), [CancelUpstream()]),
-        (AnswerEnded(), []),
+        (ClientClosed(), [CancelUpstream()]),
+        (ResponseEnded(), []),
     ],
     "other errors are none": [
         *CONNECTED,
-        (AnswerStarted(529, "Overloaded", HEADERS), [StartAnswer(529, "Overloaded", list(HEADERS))]),
+        (ResponseStarted(529, "Overloaded", HEADERS), [StartResponse(529, "Overloaded", list(HEADERS))]),
     ],
     "a request that went as it came is not sent again": [
         *CONNECTED[:3],
-        (Rewritten(None), [asked(), SendUpstream(b"original!"), EndUpstream()]),
-        (AnswerStarted(400, "Bad Request", HEADERS), [TOLD[0]]),
+        (RequestRewritten(None), [asked(), SendUpstream(b"original!"), EndUpstream()]),
+        (ResponseStarted(400, "Bad Request", HEADERS), [TOLD[0]]),
     ],
 }
 
@@ -341,7 +341,7 @@ def test_what_is_refused_is_sent_again(play: Play) -> None:
 
 
 def test_nothing_is_sent_again_where_that_is_not_wanted() -> None:
-    played(Exchange(MOST), [*CONNECTED, (AnswerStarted(400, "Bad Request", HEADERS), [TOLD[0]])])
+    played(Exchange(MOST), [*CONNECTED, (ResponseStarted(400, "Bad Request", HEADERS), [TOLD[0]])])
 
 
 def played(exchange: Exchange, play: Play) -> None:
@@ -355,9 +355,9 @@ def test_the_playbook_holds(play: Play) -> None:
 
 
 ENDS: dict[str, tuple[Play, str, int]] = {
-    "well": ([*STREAMING, (AnswerEnded(), [EndAnswer()])], "", 200),
-    "the client went": ([*STREAMING, (ClientGone(), [CancelUpstream()])], "the client went away", 200),
-    "upstream failed": ([*CONNECTED, (UpstreamFailed("why"), [Refuse(502, "why")])], "why", 0),
+    "well": ([*STREAMING, (ResponseEnded(), [EndResponse()])], "", 200),
+    "the client went": ([*STREAMING, (ClientClosed(), [CancelUpstream()])], "the client went away", 200),
+    "upstream failed": ([*CONNECTED, (UpstreamFailed("why"), [SendError(502, "why")])], "why", 0),
 }
 
 
@@ -381,15 +381,15 @@ USED = b'{"usage": {"input_tokens": 7, "output_tokens": 2}}'
         ("/v1/files", 200, None),
     ],
 )
-@pytest.mark.parametrize("end", [AnswerEnded(), ClientGone(), UpstreamFailed("why")])
+@pytest.mark.parametrize("end", [ResponseEnded(), ClientClosed(), UpstreamFailed("why")])
 def test_usage_is_read_from_what_is_billed(target: str, status: int, expected: Usage | None, end: Event) -> None:
     exchange = Exchange(MOST)
     exchange.handle(RequestStarted("POST", target, ()))
     exchange.handle(RequestEnded())
     if exchange.rewrites:
-        exchange.handle(Rewritten(None))
-    exchange.handle(AnswerStarted(status, "", (("content-type", "application/json"),)))
-    exchange.handle(AnswerChunk(USED))
+        exchange.handle(RequestRewritten(None))
+    exchange.handle(ResponseStarted(status, "", (("content-type", "application/json"),)))
+    exchange.handle(ResponseChunk(USED))
     exchange.handle(end)
     assert exchange.usage == expected
 
@@ -401,25 +401,25 @@ SWITCHED = (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket
 def test_an_upgrade_becomes_a_tunnel() -> None:
     started = RequestStarted("GET", "/v1/realtime", UPGRADE)
     connect = Connect("openai", "GET", "/v1/realtime", list(UPGRADE[1:3]))
-    answer = StartAnswer(101, "Switching", SWITCHED, last=True)
+    answer = StartResponse(101, "Switching", SWITCHED, last=True)
     play: Play = [
         (started, [connect]),
         (RequestEnded(), [EndUpstream()]),
-        (AnswerStarted(101, "Switching", SWITCHED), [answer, Tunnel()]),
+        (ResponseStarted(101, "Switching", SWITCHED), [answer, Tunnel()]),
     ]
-    played(Exchange(MOST), [*play, (AnswerEnded(), [EndAnswer()])])
-    played(Exchange(MOST), [*play, (ClientGone(), [CancelUpstream()])])
+    played(Exchange(MOST), [*play, (ResponseEnded(), [EndResponse()])])
+    played(Exchange(MOST), [*play, (ClientClosed(), [CancelUpstream()])])
 
 
 def test_an_upgrade_that_upstream_declines_is_answered_and_nothing_more_goes_through() -> None:
     exchange = Exchange(MOST)
     exchange.handle(RequestStarted("GET", "/v1/realtime", UPGRADE))
     headers = [("Content-Length", "0"), ("Connection", "close")]
-    assert exchange.handle(AnswerStarted(426, "No", headers[:1])) == [StartAnswer(426, "No", headers, last=True)]
+    assert exchange.handle(ResponseStarted(426, "No", headers[:1])) == [StartResponse(426, "No", headers, last=True)]
 
 
 def test_an_upgrade_is_refused_where_it_is_not_wanted() -> None:
-    refusal = Refuse(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),), last=True)
+    refusal = SendError(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),), last=True)
     played(Exchange(MOST, websockets=False), [(RequestStarted("GET", "/v1/responses", UPGRADE), [refusal])])
     passed = Exchange(MOST, websockets=False).handle(RequestStarted("GET", "/v1/realtime", UPGRADE))
     assert [type(command) for command in passed] == [Connect]  # no conversation goes there
@@ -445,15 +445,15 @@ def test_a_conversation_that_asks_for_an_upgrade_has_the_length_of_what_is_sent(
     exchange.handle(RequestStarted("POST", "/v1/messages", (*UPGRADE, *LENGTH)))
     exchange.handle(RequestChunk(b"original!"))
     exchange.handle(RequestEnded())
-    assert exchange.handle(Rewritten(b"short"))[0] == asked(5)
+    assert exchange.handle(RequestRewritten(b"short"))[0] == asked(5)
 
 
 def test_an_upstream_that_switches_unasked_is_not_followed() -> None:
     exchange = Exchange(MOST)
     exchange.handle(RequestStarted("GET", "/v1/models", ()))
-    cancelled, refused = exchange.handle(AnswerStarted(101, "Switching", SWITCHED))
+    cancelled, refused = exchange.handle(ResponseStarted(101, "Switching", SWITCHED))
     assert cancelled == CancelUpstream()
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, SendError)
     assert refused.status == 502
 
 
@@ -528,7 +528,7 @@ REQUEST_HEADERS: dict[str, tuple[Pairs, int | None, Pairs, bool]] = {
 
 @pytest.mark.parametrize(("given", "length", "expected", "chunked"), REQUEST_HEADERS.values(), ids=REQUEST_HEADERS)
 def test_headers_of_a_request(given: Pairs, length: int | None, expected: Pairs, chunked: bool) -> None:
-    assert for_upstream(given, length, upgrades=False) == (expected, chunked)
+    assert build_upstream_headers(given, length, is_upgrade=False) == (expected, chunked)
 
 
 CHUNKED = ("Transfer-Encoding", "chunked")
@@ -598,7 +598,7 @@ ANSWER_HEADERS: dict[str, tuple[Pairs, tuple[str, int, tuple[int, int], bool], T
 
 @pytest.mark.parametrize(("given", "asked", "expected"), ANSWER_HEADERS.values(), ids=ANSWER_HEADERS)
 def test_headers_of_an_answer(given: Pairs, asked: tuple[str, int, tuple[int, int], bool], expected: Told) -> None:
-    assert for_client(given, *asked) == expected
+    assert build_client_headers(given, *asked) == expected
 
 
 # ── the table of states ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -616,13 +616,17 @@ EVENTS: dict[type[Event], tuple[Event, ...]] = {
         RequestStarted("GET", "else", ()),
     ),
     RequestChunk: (RequestChunk(b"x"), RequestChunk(b"x" * (MOST + 1))),
-    Rewritten: (Rewritten(None), Rewritten(b"short")),
-    Resent: (Resent(None), Resent(b"other")),
-    AnswerStarted: (AnswerStarted(200, "OK", JSON), AnswerStarted(400, "No", JSON), AnswerStarted(101, "", SWITCHED)),
-    AnswerChunk: (AnswerChunk(b"x"), AnswerChunk(TOO_LONG), AnswerChunk(b"x" * 70_000)),
+    RequestRewritten: (RequestRewritten(None), RequestRewritten(b"short")),
+    ResendReady: (ResendReady(None), ResendReady(b"other")),
+    ResponseStarted: (
+        ResponseStarted(200, "OK", JSON),
+        ResponseStarted(400, "No", JSON),
+        ResponseStarted(101, "", SWITCHED),
+    ),
+    ResponseChunk: (ResponseChunk(b"x"), ResponseChunk(TOO_LONG), ResponseChunk(b"x" * 70_000)),
     RequestBroken: (RequestBroken("why"),),
     UpstreamFailed: (UpstreamFailed("why"),),
-    **{kind: (kind(),) for kind in (RequestEnded, AnswerEnded, ClientGone)},
+    **{kind: (kind(),) for kind in (RequestEnded, ResponseEnded, ClientClosed)},
 }
 
 
@@ -655,7 +659,7 @@ def test_the_table_of_states_is_what_an_exchange_does() -> None:
 
 def test_an_event_that_the_table_does_not_know_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="AnswerStarted while no request yet"):
-        Exchange(MOST).handle(AnswerStarted(200, "OK", JSON))
+        Exchange(MOST).handle(ResponseStarted(200, "OK", JSON))
 
 
 def drawn() -> str:

@@ -19,7 +19,7 @@ from ibidem.engine.session import Session
 from ibidem.live import live as rewriter
 from ibidem.live.recognition import Conversations
 from ibidem.store import MemoryStore, StoreError
-from ibidem.store.store import Notes
+from ibidem.store.store import JournalPage
 from ibidem.testing.answers import Says
 from ibidem.testing.scripts import build
 from ibidem.wire import zstd
@@ -252,11 +252,11 @@ class Faulty(MemoryStore):
         self._check("put")
         super().put(session, originals)
 
-    def note(self, *given: Any) -> Notes:
+    def note(self, *given: Any) -> JournalPage:
         self._check("note")
         return super().note(*given)
 
-    def notes(self, *given: Any) -> Notes:
+    def notes(self, *given: Any) -> JournalPage:
         self._check("notes")
         return super().notes(*given)
 
@@ -407,7 +407,7 @@ def test_a_slow_store_is_not_waited_for() -> None:
     class Slow(MemoryStore):
         go = threading.Event()
 
-        def notes(self, *given: Any) -> Notes:
+        def notes(self, *given: Any) -> JournalPage:
             assert self.go.wait(60)
             return super().notes(*given)
 

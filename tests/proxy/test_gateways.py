@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import ibidem
-from ibidem.proxy.edge.server import Running
-from ibidem.proxy.settings import load
+from ibidem.proxy.edge.server import BackgroundServer
+from ibidem.proxy.settings import load_settings
 from ibidem.testing import Says, Upstream, conv
 
 FILE = "\n".join(f"def function_{number}(argument): return argument * {number}" for number in range(120))
@@ -68,8 +68,8 @@ def test_behind_a_gateway_requests_are_rewritten_too(
 ) -> None:
     body = json.dumps(conv("u:Look.", "a>1", f"r1:{FILE}", "a>2", f"r2:{FILE}", "a>3", f"r3:{FILE}", format=format))
     with Upstream(lambda _: Says("ok")) as gateway:
-        told = load({"upstream": [f"{provider}={gateway.url}{base}"], "port": 0, "store": "memory:"})
-        with Running(told) as proxy:
+        told = load_settings({"upstream": [f"{provider}={gateway.url}{base}"], "port": 0, "store": "memory:"})
+        with BackgroundServer(told) as proxy:
             connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=60)
             connection.request("POST", path, body, {"authorization": "Bearer x"})
             answer = connection.getresponse()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ibidem.cache.json_limits import MAX_PARTS
 from ibidem.cache.outputs import MAX_SHOWN_CHARS
-from ibidem.cache.parts import MAX_PARTS
-from ibidem.proxy.edge.server import Running
-from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, ToolHooks, parse_event
+from ibidem.proxy.claude_hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, ToolHooks, parse_event
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
 from tests.support.raw import to
@@ -41,8 +41,8 @@ def replaced(hooks: ToolHooks, *events: Any) -> list[bool]:
     """Whether each of these gets a line, every one in a turn of its own."""
     found = []
     for each in events:
-        found.append(hooks.answer(each, 0.0) != {})
-        hooks.answer({**each, "hook_event_name": "PostToolBatch"}, 0.0)
+        found.append(hooks.handle_event(each, 0.0) != {})
+        hooks.handle_event({**each, "hook_event_name": "PostToolBatch"}, 0.0)
     return found
 
 
@@ -59,9 +59,9 @@ SHOWN = [
 @pytest.mark.parametrize(("tool", "answer", "shape"), SHOWN)
 def test_a_repeat_becomes_a_line_in_the_shape_of_its_tool(tool: str, answer: Any, shape: Any) -> None:
     hooks = ToolHooks()
-    assert hooks.answer(event(tool, answer), 0.0) == {}
-    assert hooks.answer(told("PostToolBatch"), 0.0) == {}
-    found = hooks.answer(event(tool, answer), 0.0)["hookSpecificOutput"]
+    assert hooks.handle_event(event(tool, answer), 0.0) == {}
+    assert hooks.handle_event(told("PostToolBatch"), 0.0) == {}
+    found = hooks.handle_event(event(tool, answer), 0.0)["hookSpecificOutput"]
     assert found["hookEventName"] == "PostToolUse"
     line = json.dumps(found["updatedToolOutput"]).partition("[ibidem: ")[2].partition("]")[0]
     assert line.startswith("unchanged, same as the result 1 turn ago, ")
@@ -117,10 +117,10 @@ def test_a_line_goes_only_to_who_was_sent_the_text(events: list[Any]) -> None:
 
 def test_turns_are_counted_and_what_runs_at_once_is_not_named() -> None:
     hooks = ToolHooks()
-    assert [hooks.answer(event(), 0.0) for _ in range(3)] == [{}] * 3
+    assert [hooks.handle_event(event(), 0.0) for _ in range(3)] == [{}] * 3
     for each in ("PostToolBatch", "SubagentStop", "PostToolBatch"):
-        hooks.answer(told(each, agent_id="" if each == "PostToolBatch" else "other"), 0.0)
-    assert "the result 2 turns ago, Read(/a.py)" in json.dumps(hooks.answer(event(), 0.0))
+        hooks.handle_event(told(each, agent_id="" if each == "PostToolBatch" else "other"), 0.0)
+    assert "the result 2 turns ago, Read(/a.py)" in json.dumps(hooks.handle_event(event(), 0.0))
 
 
 def test_what_may_have_gone_by_unheard_is_forgotten() -> None:
@@ -128,9 +128,9 @@ def test_what_may_have_gone_by_unheard_is_forgotten() -> None:
     hooks = ToolHooks()
     assert replaced(hooks, event()) == [False]
     for session in ("s", *map(str, range(MAX_SESSIONS))):  # the first is no longer known to come through the proxy
-        hooks.request_came(session)
+        hooks.note_proxied_session(session)
     assert replaced(hooks, event()) == [False]
-    hooks.forget()
+    hooks.clear_memory()
     assert replaced(hooks, event()) == [False]
     assert replaced(hooks, *[event(prompt_id=None)] * 2) == [False, False]
     for other in ({"agent_id": 5}, {"served_call": True}, {"caller_session_id": "t"}):
@@ -161,7 +161,7 @@ EVENTS = JSON | st.fixed_dictionaries(
 def test_law_any_event_gets_an_answer(events: list[Any]) -> None:
     hooks = ToolHooks()
     for each in events:
-        json.dumps(hooks.answer(each, 0.0)).encode()
+        json.dumps(hooks.handle_event(each, 0.0)).encode()
 
 
 @pytest.mark.parametrize("part", [b"{},", b"[],", b'"",', b"0,"])
@@ -187,7 +187,10 @@ def posted(url: str, body: bytes, path: str = HOOKS_PATH, **headers: str) -> tup
 
 def test_a_proxy_answers_hooks_of_sessions_that_do_not_come_through_it() -> None:
     event_body = json.dumps(event()).encode()
-    with Upstream([Says("ok")]) as upstream, Running(to(upstream.url, token="secret"), store=MemoryStore()) as proxy:
+    with (
+        Upstream([Says("ok")]) as upstream,
+        BackgroundServer(to(upstream.url, token="secret"), store=MemoryStore()) as proxy,
+    ):
         ask = {"x_ibidem_token": "secret"}
         assert posted(proxy.url, event_body)[0] == 401
         assert posted(proxy.url, event_body, origin="http://elsewhere", **ask)[0] == 403
@@ -208,5 +211,5 @@ def test_a_proxy_answers_hooks_of_sessions_that_do_not_come_through_it() -> None
 @pytest.mark.parametrize("more", [{"observe": True}, {"reuse_port": True}])
 def test_a_proxy_that_must_not_or_cannot_answers_nothing(more: dict[str, Any]) -> None:
     """Several processes of a proxy do not share what they remember, nor that a context was compacted."""
-    with Running(to("http://127.0.0.1:9", **more), store=MemoryStore()) as proxy:
+    with BackgroundServer(to("http://127.0.0.1:9", **more), store=MemoryStore()) as proxy:
         assert [posted(proxy.url, json.dumps(event()).encode()) for _ in range(2)] == [(200, b"{}")] * 2

@@ -23,7 +23,7 @@ def short(**times: float) -> Iterator[None]:
     """With other times than usual."""
     with pytest.MonkeyPatch.context() as patch:
         for name, seconds in times.items():
-            patch.setattr(f"ibidem.proxy.edge.incoming.{name}", seconds)
+            patch.setattr(f"ibidem.proxy.edge.server_protocol.{name}", seconds)
         yield
 
 

@@ -13,14 +13,21 @@ from typing import Any
 import pytest
 
 from ibidem.billing.prices import Prices
-from ibidem.gains import Gains, Sum
 from ibidem.live.types import SYSTEM_CLOCK
 from ibidem.live.types import Clock as ProxyClock
-from ibidem.proxy.books.closing import NO_COST, ClosingLine, InputCost, closing_line, less, money
-from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.books.rows import ExchangeRow
+from ibidem.proxy.accounting.exchange_rows import ExchangeRow
+from ibidem.proxy.accounting.summary_line import (
+    NO_COST,
+    InputCost,
+    SummaryLine,
+    format_dollars,
+    format_reduction,
+    format_summary,
+)
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.testing.answers import Answer, Fails, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
+from ibidem.usage_db import UsageDatabase, UsageTotals
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, talk, waited_for
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
@@ -34,13 +41,13 @@ def file(tmp_path: Path) -> Path:
 @contextmanager
 def keeping(file: Path, project: str = "", clock: ProxyClock = SYSTEM_CLOCK, **more: Any) -> Iterator[Talk]:
     """When this is over, all is written."""
-    with talk(gains=GainsWriter(file, project, clock.time), clock=clock, **more) as found:
+    with talk(gains=UsageWriter(file, project, clock.time), clock=clock, **more) as found:
         yield found
 
 
-def total(file: Path) -> Sum:
-    with Gains(file) as found:
-        return found.total()
+def total(file: Path) -> UsageTotals:
+    with UsageDatabase(file) as found:
+        return found.total_usage()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -50,11 +57,11 @@ def test_what_is_kept_is_what_the_page_showed(file: Path, format: str) -> None:
         for body in bodies:
             assert found.send(format, body, user_agent="claude-cli/2.1 (x)")[0] == 200
         totals = found.settled(len(bodies))["totals"]
-    with Gains(file) as kept:
-        [(model, whole)] = kept.sums("model").items()
-        assert [*kept.sums("project")] == ["/src/app"]
-        assert [*kept.sums("client")] == ["claude-cli/2.1"]
-        assert kept.session("any") is None
+    with UsageDatabase(file) as kept:
+        [(model, whole)] = kept.totals_by_name("model").items()
+        assert [*kept.totals_by_name("project")] == ["/src/app"]
+        assert [*kept.totals_by_name("client")] == ["claude-cli/2.1"]
+        assert kept.session_totals("any") is None
     assert (whole.requests, whole.conversations) == (len(bodies), 1)
     assert whole.rewritten == totals["rewritten"] > 0
     assert whole.paid == pytest.approx(totals["paid"])
@@ -72,8 +79,8 @@ def test_a_session_is_found_by_what_its_client_calls_it(file: Path, header: str)
             for body in growing("anthropic", 3, first=name):
                 found.ask("POST", PATHS["anthropic"], dumped(body), **{header.replace("-", "_"): name})
         found.settled(8)
-    with Gains(file) as kept:
-        sums = [kept.session(name) for name in ("one", "two", "three")]
+    with UsageDatabase(file) as kept:
+        sums = [kept.session_totals(name) for name in ("one", "two", "three")]
     assert [each and (each.requests, each.conversations) for each in sums] == [(4, 1), (4, 1), None]
 
 
@@ -101,7 +108,7 @@ def test_what_is_observed_is_marked(file: Path) -> None:
         totals = found.settled(len(bodies))["totals"]
         line = found.proxy.stop().line()
     kept = total(file)
-    assert (kept.observed, kept.rewritten, kept.saved) == (len(bodies), 0, 0.0)
+    assert (kept.observed, kept.rewritten, kept.saved_dollars) == (len(bodies), 0, 0.0)
     assert kept.could_save == pytest.approx(totals["paid"] - totals["would_have_paid"])
     assert "; with Ibidem it would have been $0.0" in line
     assert line.endswith("% less")
@@ -188,10 +195,10 @@ def test_the_file_is_for_its_owner_alone_while_it_is_written(file: Path) -> None
 
 def said(paid: float, other: float, *rows: tuple[str, str, int], observe: bool = False) -> str:
     """`rows` are kinds, outcomes and statuses."""
-    closing = ClosingLine(observe)
+    closing = SummaryLine(observe)
     for kind, outcome, status in rows:
-        closing.count(ExchangeRow("e1", 0.0, "/", outcome, kind=kind, status=status))
-    return closing.line(InputCost(paid, other))
+        closing.count_exchange(ExchangeRow("e1", 0.0, "/", outcome, kind=kind, status=status))
+    return closing.format_line(InputCost(paid, other))
 
 
 REWRITTEN, UNCHANGED = ("model", "rewritten", 200), ("model", "unchanged", 200)
@@ -246,9 +253,9 @@ def test_what_is_said_at_the_end(found: Any, line: str) -> None:
 
 
 def test_summary_says_that_thinking_was_dropped_and_what_to_do() -> None:
-    closing = ClosingLine(observe=False)
-    closing.count(ExchangeRow("e1", 0.0, "/", "failed open", kind="model", status=200))
-    line = closing_line(closing, {"paid": 1.0, "would_have_paid": 1.0, "input": 9, "without_thinking": 2})
+    closing = SummaryLine(observe=False)
+    closing.count_exchange(ExchangeRow("e1", 0.0, "/", "failed open", kind="model", status=200))
+    line = format_summary(closing, {"paid": 1.0, "would_have_paid": 1.0, "input": 9, "without_thinking": 2})
     assert "; 2 requests sent without earlier thinking, because the provider rejected it: " in line
     assert line.endswith("A new conversation keeps its thinking")
 
@@ -283,13 +290,13 @@ ON_A_PLAN = "worth $0.5000 at list prices instead of $1.0000 (50% less; output n
     ],
 )
 def test_summary_of_requests_on_a_subscription(key: InputCost, plan: InputCost, line: str) -> None:
-    closing = ClosingLine(observe=False)
-    closing.count(ExchangeRow("e1", 0.0, "/", "rewritten", kind="model", status=200))
-    assert closing.line(key, plan) == line
+    closing = SummaryLine(observe=False)
+    closing.count_exchange(ExchangeRow("e1", 0.0, "/", "rewritten", kind="model", status=200))
+    assert closing.format_line(key, plan) == line
     assert "paid" not in line
 
 
 def test_what_differs_looks_different() -> None:
     for paid, other in ((0.01, 0.0101), (0.999, 1.0), (9.0, 9.01), (50.0, 50.1)):
-        assert money(paid) != money(other)
-        assert not less(paid, other).startswith("0 ")
+        assert format_dollars(paid) != format_dollars(other)
+        assert not format_reduction(paid, other).startswith("0 ")

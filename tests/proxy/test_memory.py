@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.collapse import Verdict
+from ibidem.billing.cache_loss import CacheVerdict
 from ibidem.live.live import Rewriter
 from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.proxy import allocator
-from ibidem.proxy.books.records import Records
+from ibidem.proxy.accounting.live_stats import LiveStats
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
-from ibidem.strategies.arrival.index import LineIndex
+from ibidem.strategies.arrival.line_index import LineIndex
 from tests.support.proxied import talk
 
 PROFILES = ("lossless", "recoverable")
@@ -47,7 +47,7 @@ class Place:
 
     def _send(self, messages: list[Any], at: float) -> RewriteResult:
         body = json.dumps({"model": "claude-sonnet-4-5", "messages": messages}, ensure_ascii=False).encode()
-        outcome = self.rewriter.rewrite(LiveRequest("anthropic", "", "", body, at))
+        outcome = self.rewriter.rewrite_request(LiveRequest("anthropic", "", "", body, at))
         assert outcome.conversation is not None
         return outcome
 
@@ -74,13 +74,13 @@ TEXTS = {"plain": ("  ", False), "with arrows, read again": ("→", True), "with
 @pytest.mark.parametrize(("arrow", "again"), TEXTS.values(), ids=TEXTS)
 def test_a_conversation_takes_as_much_memory_as_is_counted(profile: str, arrow: str, again: bool) -> None:
     place = Place(profile)
-    place.conversations._recent._most = 0
+    place.conversations._recent._max_bytes = 0
     place.converse("warm-up", 6, arrow, again)
-    before = place.conversations.held
+    before = place.conversations.memory_bytes
     with traced() as taken:
         for number in range(3):
             place.converse(f"part {number}", 12, arrow, again)
-    counted = place.conversations.held - before
+    counted = place.conversations.memory_bytes - before
     assert 0.75 <= taken[-1] / counted <= 1.25
 
 
@@ -93,7 +93,7 @@ def test_what_is_let_go_is_freed_at_once(profile: str) -> None:
     gc.disable()
     try:
         for number in range(12):
-            place.conversations._most = 2
+            place.conversations._max_count = 2
             place.converse(f"part {number}", 3, "→", True)
         live = sum(isinstance(each, LineIndex) for each in gc.get_objects()) - known
     finally:
@@ -109,21 +109,21 @@ def test_conversations_stay_below_the_limit() -> None:
     with traced() as taken:
         for number in range(20):
             place.converse(f"part {number}", 6, "→", True)
-            assert place.conversations.memory <= limit
+            assert place.conversations.total_bytes <= limit
     assert 1 < len(place.conversations) < 20
     assert taken[-1] <= 1.25 * limit
 
 
 def test_the_books_hold_no_text_beyond_their_share() -> None:
     """However many conversations are still listed."""
-    place, books = Place("lossless", 2**20), Records(Settings(memory_mb=4), 0.0)
+    place, books = Place("lossless", 2**20), LiveStats(Settings(memory_mb=4), 0.0)
     place.converse("warm-up", 4, "→", True)
     with traced() as taken:
         for number in range(60):
             outcome = place.converse(f"part {number}", 4, "→", True)
             assert outcome.edits
-            row = books.begin("/v1/messages", outcome, 1.0, "client", "anthropic", 1000)
-            books.end(row, outcome, 200, None, Verdict())
+            row = books.begin_exchange("/v1/messages", outcome, 1.0, "client", "anthropic", 1000)
+            books.end_exchange(row, outcome, 200, None, CacheVerdict())
         del outcome
     assert len(books.snapshot(1.0)["conversations"]) == 60
     assert taken[-1] <= 1.25 * 2**20 + 0.25 * 4 * 2**20 + 60 * 6000
@@ -149,7 +149,7 @@ def test_the_allocator_is_asked_where_it_can_be(monkeypatch: pytest.MonkeyPatch)
     assert asked == [("mallopt", allocator.M_ARENA_MAX, 1)]
     monkeypatch.setattr(allocator, "_function", lambda name: None)
     assert not allocator.use_one_arena()
-    allocator.give_back()
+    allocator.return_free_memory()
 
 
 def test_memory_is_given_back_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,12 +160,12 @@ def test_memory_is_given_back_by_one_thread_at_a_time(monkeypatch: pytest.Monkey
         go.wait(30)
 
     monkeypatch.setattr(allocator, "_function", lambda name: trim)
-    allocator.give_back()
-    allocator.give_back()
+    allocator.return_free_memory()
+    allocator.return_free_memory()
     assert begun.acquire(timeout=30)
     assert not begun.acquire(blocking=False)
     go.set()
     (thread,) = [each for each in threading.enumerate() if each.name == "ibidem-memory"]
     thread.join(30)
-    allocator.give_back()
+    allocator.return_free_memory()
     assert begun.acquire(timeout=30)

@@ -19,12 +19,12 @@ import pytest
 import ibidem
 from ibidem.engine.session import Session
 from ibidem.proxy.edge.app import FALLBACK_WORKERS, LARGE_WORKERS, NOTE_WORKERS, WORKERS
-from ibidem.proxy.edge.driver import Driver
+from ibidem.proxy.edge.exchange_driver import Driver
 from ibidem.store import MemoryStore, StoreError, guarded
-from ibidem.store.store import Notes
+from ibidem.store.store import JournalPage
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
+from ibidem.testing.requests_seen import Seen
 from ibidem.testing.scripts import Turn, build
-from ibidem.testing.seen import Seen
 from ibidem.wire import zstd
 from tests.support.proxied import PATHS, Talk, dumped, talk, text, waited_for
 
@@ -297,11 +297,11 @@ class Faulty(MemoryStore):
         self._check()
         super().put(session, originals)
 
-    def note(self, *given: Any) -> Notes:
+    def note(self, *given: Any) -> JournalPage:
         self._check()
         return super().note(*given)
 
-    def notes(self, *given: Any) -> Notes:
+    def notes(self, *given: Any) -> JournalPage:
         self._check()
         return super().notes(*given)
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ibidem import expand
-from ibidem.markers.layout import marked
-from ibidem.markers.numbering import Sources
+from ibidem.markers.layout import parse_marked
+from ibidem.markers.source_numbers import SourceNumbers
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Calls, Clearing, Seen, Signing, Thinks, read
 from ibidem.testing.clearing import PLACEHOLDER
@@ -158,10 +158,10 @@ class Reference(NamedTuple):
 
 def references(body: bytes, format: str) -> list[Reference]:
     """Each reference in a request. A marker that points at nothing above it fails the test."""
-    sources, known, found = Sources(), dict[Any, tuple[str, str]](), list[Reference]()
+    sources, known, found = SourceNumbers(), dict[Any, tuple[str, str]](), list[Reference]()
     for message in read(json.loads(body), format).messages:
-        for place in sources.read(message):
-            layout = marked(place.text, sources.tag) if "[ibidem " in place.text else None
+        for place in sources.number_texts(message):
+            layout = parse_marked(place.text, sources.tag) if "[ibidem " in place.text else None
             targets = [marker.source for marker in layout.markers.values() if marker.source] if layout else []
             found += [Reference(message.index, *known[target]) for target in targets]
             known[place.source] = (place.call_id, place.text)
@@ -170,8 +170,10 @@ def references(body: bytes, format: str) -> list[Reference]:
 
 def results(history: list[Any], format: str) -> dict[str, str]:
     """Texts of tool results by the ids of their calls."""
-    sources = Sources()
-    places = (place for message in read({KEYS[format]: history}, format).messages for place in sources.read(message))
+    sources = SourceNumbers()
+    places = (
+        place for message in read({KEYS[format]: history}, format).messages for place in sources.number_texts(message)
+    )
     return {place.call_id: place.text for place in places if place.call_id}
 
 

@@ -14,23 +14,23 @@ import ibidem
 from ibidem import rules, testing
 from ibidem.engine import journal
 from ibidem.formats import FORMATS
-from ibidem.live.fallback import fall_back, replayed
+from ibidem.live.fallback import fall_back, rebuild_sent_prefix
 from ibidem.live.live import Rewriter
-from ibidem.live.policy import MAX_NAMES, Switch, Wish, wish
+from ibidem.live.policy import MAX_NAMES, PauseMode, PauseState, parse_pause_header
 from ibidem.live.recognition import Conversations
 from ibidem.live.types import LiveRequest, RewriteResult
-from ibidem.providers.headers import for_upstream
+from ibidem.providers.headers import build_upstream_headers
 from ibidem.store import MemoryStore, Store
 from ibidem.testing import Says, Signing
 from ibidem.testing.laws import read
-from ibidem.wire.scan import scan
+from ibidem.wire.request_scan import scan
 from tests.support.evict import EAGER_PROFILE
 from tests.support.lanes import daily
 from tests.support.proxied import Clock, Talk, dumped, growing, talk
 from tests.support.signed import Agent, history, thinks
 
 PROFILES = ["lossless", "recoverable"]
-WISHES: dict[bool, Wish] = {True: "off", False: "on"}
+WISHES: dict[bool, PauseMode] = {True: "off", False: "on"}
 SLOW = settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
 
 
@@ -49,28 +49,28 @@ class Line:
         """Else that is left to the next request, as where there is no time for it."""
 
     def sent(
-        self, body: bytes, wish: Wish | None = None, taken: bool = True, pause: float = 5.0
+        self, body: bytes, wish: PauseMode | None = None, taken: bool = True, pause: float = 5.0
     ) -> tuple[RewriteResult, bytes]:
         """What becomes of a request, and what its provider gets."""
         self.at += pause
-        job = LiveRequest(self.format, "", "", body, self.at, wish=wish)
-        found = self.rewriter.rewrite(job)
+        job = LiveRequest(self.format, "", "", body, self.at, pause_mode=wish)
+        found = self.rewriter.rewrite_request(job)
         assert found.result != "failed open", found.reason
         if found.result == "off":
             known = fall_back(self.conversations, job, found)
-            found = replayed(self.conversations, job, known) or known
+            found = rebuild_sent_prefix(self.conversations, job, known) or known
         if taken and found.conversation is not None:
-            found.conversation.accept(found.sent, found.deviation)
+            found.conversation.record_accepted(found.sent_request, found.unreported_send)
             if self.settles:
-                self.conversations.settle(found.conversation)
-                self.conversations.save(found.conversation)
+                self.conversations.apply_inbox(found.conversation)
+                self.conversations.save_journal(found.conversation)
         return found, body if found.body is None else found.body
 
 
 def spelled(body: bytes) -> bytes:
     """All messages, to the byte; nothing for what only a tolerant parser takes."""
     found = scan(body)
-    spans = found.known.spans if found is not None and found.known is not None else ()
+    spans = found.scan_state.spans if found is not None and found.scan_state is not None else ()
     return body[spans[0][0] : spans[-1][1]] if spans else b""
 
 
@@ -111,7 +111,7 @@ def test_the_laws_hold_whenever_it_is_switched(format: str, profile: str, data: 
     for length in asked_at(request, format):
         line.settles = data.draw(st.booleans())
         body = json.dumps({**request, key: request[key][:length]}).encode()
-        asked: Wish | None = data.draw(st.sampled_from([None, None, "off", "on"]))
+        asked: PauseMode | None = data.draw(st.sampled_from([None, None, "off", "on"]))
         off = off if asked is None else asked == "off"
         if data.draw(st.booleans()):
             line.sent(body, data.draw(st.sampled_from([None, "off", "on"])), taken=False)  # it got lost
@@ -152,7 +152,7 @@ def test_a_profile_that_follows_no_conversation_goes_as_it_came(profile: str) ->
 def test_a_conversation_that_is_off_costs_what_is_new_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not worked through again with every request."""
     calls: list[int] = []
-    replay = Conversations.replay
+    replay = Conversations.replay_prefix
     monkeypatch.setattr(Conversations, "replay", lambda *given: calls.append(1) or replay(*given))  # type: ignore[func-returns-value]
     line = Line("anthropic", "lossless")
     for turn, body in enumerate(dumped(each) for each in growing("anthropic", 30)):
@@ -190,21 +190,21 @@ def test_one_that_was_let_go_comes_back_as_it_was() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    switch = Switch()
+    switch = PauseState()
     for number in range(MAX_NAMES + 5):
-        switch.let_go(f"n{number}", off=True)
-    switch.let_go("on", off=False)
-    assert len(switch._gone) == MAX_NAMES
-    assert switch.begins_off(f"n{MAX_NAMES}", further=True, parent_off=False)
-    assert not switch.begins_off("n0", further=True, parent_off=False)
-    assert not switch.begins_off(f"n{MAX_NAMES}", further=False, parent_off=True)
-    switch.turn_all(off=False)
-    assert not switch.begins_off(f"n{MAX_NAMES}", further=True, parent_off=False)
+        switch.record_evicted(f"n{number}", off=True)
+    switch.record_evicted("on", off=False)
+    assert len(switch._paused_names) == MAX_NAMES
+    assert switch.starts_off(f"n{MAX_NAMES}", has_history=True, parent_off=False)
+    assert not switch.starts_off("n0", has_history=True, parent_off=False)
+    assert not switch.starts_off(f"n{MAX_NAMES}", has_history=False, parent_off=True)
+    switch.set_all(off=False)
+    assert not switch.starts_off(f"n{MAX_NAMES}", has_history=True, parent_off=False)
 
 
 @pytest.mark.parametrize(("value", "found"), [("off", "off"), (" ON ", "on"), ("", None), ("of", None), ("0", None)])
-def test_what_a_header_says(value: str, found: Wish | None) -> None:
-    assert wish(value) == found
+def test_what_a_header_says(value: str, found: PauseMode | None) -> None:
+    assert parse_pause_header(value) == found
 
 
 # ── through a proxy ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -292,7 +292,7 @@ def test_a_header_switches_from_its_request_on_and_goes_nowhere_else() -> None:
         outcomes = [row["outcome"] for row in found.page("conversation/c1")["exchanges"]]
         assert [place for place, each in enumerate(outcomes) if each == "off"] == [5, 6, 7, 8, 9]
         assert not any(seen.header("x-ibidem") for seen in found.upstream.seen)
-    kept, _ = for_upstream([("X-Ibidem", "off"), ("Upgrade", "websocket"), ("a", "b")], None, upgrades=True)
+    kept, _ = build_upstream_headers([("X-Ibidem", "off"), ("Upgrade", "websocket"), ("a", "b")], None, is_upgrade=True)
     assert [name for name, _ in kept] == ["Upgrade", "a"]
 
 
@@ -415,14 +415,14 @@ def test_a_browser_that_asks_for_the_root_is_led_to_the_page(target: str) -> Non
 
 
 def test_it_carries_nothing_there() -> None:
-    from ibidem.proxy.page.pages import front_door
+    from ibidem.proxy.page.admin_pages import redirect_browser
 
-    found = front_door("GET", "/?token=secret", {"accept": "text/html"})
+    found = redirect_browser("GET", "/?token=secret", {"accept": "text/html"})
     assert found is not None
     assert found.headers["Location"] == "/ibidem"
     assert "secret" not in str(found)
-    assert front_door("POST", "/", {"accept": "text/html"}) is None
-    assert front_door("GET", "/v1/models", {"accept": "text/html"}) is None
+    assert redirect_browser("POST", "/", {"accept": "text/html"}) is None
+    assert redirect_browser("GET", "/v1/models", {"accept": "text/html"}) is None
 
 
 # ── what another edition began ──────────────────────────────────────────────────────────────────────────────────────

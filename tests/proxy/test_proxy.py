@@ -21,10 +21,10 @@ from ibidem.live import live as rewriter
 from ibidem.live.types import RewriteResult
 from ibidem.providers import usage_reader
 from ibidem.proxy import warmup
-from ibidem.proxy.books import records
+from ibidem.proxy.accounting import live_stats
 from ibidem.proxy.edge.app import WORKERS, Proxy
-from ibidem.proxy.edge.server import Running, run
-from ibidem.proxy.page.pages import Pages
+from ibidem.proxy.edge.server import BackgroundServer, run_loop
+from ibidem.proxy.page.admin_pages import AdminPages
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
 from ibidem.wire import zstd
@@ -51,11 +51,11 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def page(proxy: Running, path: str) -> tuple[bytes, bytes]:
+def page(proxy: BackgroundServer, path: str) -> tuple[bytes, bytes]:
     return asked(proxy, f"GET /ibidem/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
-def state(proxy: Running) -> Any:
+def state(proxy: BackgroundServer) -> Any:
     return json.loads(page(proxy, "api/state")[1])
 
 
@@ -64,7 +64,7 @@ def state(proxy: Running) -> Any:
 
 @pytest.mark.parametrize("format", PATHS)
 def test_a_conversation_is_rewritten_on_its_way_out(format: str) -> None:
-    with Upstream() as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream() as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         head, _ = asked(proxy, post(PATHS[format], twice(format), "a: 1"), "POST")
         assert head.startswith(b"HTTP/1.1 200 ")
         seen = upstream.seen[0]
@@ -77,7 +77,7 @@ def test_a_conversation_is_rewritten_on_its_way_out(format: str) -> None:
 
 
 def test_who_asks_for_a_size_is_told_that_of_what_would_be_sent() -> None:
-    with Upstream() as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream() as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         asked(proxy, post("/v1/messages/count_tokens", twice()), "POST")
         asked(proxy, post("/v1/messages", twice()), "POST")
         counted, sent = upstream.seen
@@ -87,7 +87,11 @@ def test_who_asks_for_a_size_is_told_that_of_what_would_be_sent() -> None:
 
 def test_a_conversation_in_chunks_gets_a_length() -> None:
     body = twice()
-    with Upstream() as upstream, Running(to(upstream.url), MemoryStore()) as proxy, connect(proxy.url) as client:
+    with (
+        Upstream() as upstream,
+        BackgroundServer(to(upstream.url), MemoryStore()) as proxy,
+        connect(proxy.url) as client,
+    ):
         client.send(
             b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\na: 1\r\nTransfer-Encoding: chunked\r\nb: 2\r\n\r\n"
         )
@@ -245,7 +249,7 @@ def test_a_text_that_was_let_go_comes_back_byte_for_byte(text: str) -> None:
     store = MemoryStore()
     ref = reference(text)
     store.put("a conversation", {ref: text})
-    with Upstream() as upstream, Running(to(upstream.url), store) as proxy:
+    with Upstream() as upstream, BackgroundServer(to(upstream.url), store) as proxy:
         head, body = page(proxy, f"recall/{ref}")
         assert head.startswith(b"HTTP/1.1 200 ")
         assert b"text/plain; charset=utf-8" in head
@@ -255,7 +259,7 @@ def test_a_text_that_was_let_go_comes_back_byte_for_byte(text: str) -> None:
 def test_a_page_is_told_what_happens_while_it_happens() -> None:
     with (
         Upstream(lambda _: Says("ok")) as upstream,
-        Running(to(upstream.url), MemoryStore()) as proxy,
+        BackgroundServer(to(upstream.url), MemoryStore()) as proxy,
         connect(proxy.url) as client,
     ):
         client.send(b"GET /ibidem/api/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -273,7 +277,7 @@ def test_a_page_is_told_what_happens_while_it_happens() -> None:
 
 
 def test_the_last_word_counts_everything() -> None:
-    with Upstream(lambda _: Says("ok")) as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream(lambda _: Says("ok")) as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         for _ in range(3):
             asked(proxy, post("/v1/messages", twice()), "POST")
         summary = proxy.stop()
@@ -293,16 +297,16 @@ def fault(*_: Any, **__: Any) -> Any:
 
 
 SEAMS: dict[str, tuple[Any, str]] = {
-    "records, at the beginning": (records.Records, "begin"),
-    "records, at the end": (records.Records, "end"),
-    "records, at an event": (records.Records, "event"),
+    "records, at the beginning": (live_stats.LiveStats, "begin"),
+    "records, at the end": (live_stats.LiveStats, "end"),
+    "records, at an event": (live_stats.LiveStats, "event"),
     "the log": (Proxy, "write_log"),
     "the rewriter": (rewriter.Rewriter, "rewrite"),
     "inside of the rewriter": (rewriter.Rewriter, "_rewrite"),
     "the reader of usage": (usage_reader.UsageReader, "_take"),
     "the counts in it": (usage_reader, "_counted"),
     "the warming up": (warmup, "Records"),
-    "the state of the page": (Pages, "state"),
+    "the state of the page": (AdminPages, "state"),
 }
 
 
@@ -310,7 +314,7 @@ SEAMS: dict[str, tuple[Any, str]] = {
 def test_a_fault_in_our_own_books_breaks_no_exchange(
     place: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Upstream(lambda _: Says("ok")) as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream(lambda _: Says("ok")) as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         monkeypatch.setattr(place, name, fault)
         for _ in range(3):
             head, body = asked(proxy, post("/v1/messages", twice()), "POST")
@@ -327,8 +331,8 @@ def test_a_fault_in_our_own_books_breaks_no_exchange(
 
 def test_a_fault_in_a_page_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with proxied(answering(OK)) as (_, proxy):
-        monkeypatch.setattr(Pages, "state", fault)
-        monkeypatch.setattr(Pages, "_recalled", fault)
+        monkeypatch.setattr(AdminPages, "state", fault)
+        monkeypatch.setattr(AdminPages, "_recalled", fault)
         for path in ("api/state", "metrics", "recall/x"):
             head, body = page(proxy, path)
             assert head.startswith(b"HTTP/1.1 500 ")
@@ -345,7 +349,7 @@ def test_what_takes_too_long_goes_out_as_it_came(monkeypatch: pytest.MonkeyPatch
         return RewriteResult(result="unchanged")
 
     with Upstream(lambda _: Says("ok")) as upstream:
-        with Running(to(upstream.url, budget_ms=20), MemoryStore()) as proxy:
+        with BackgroundServer(to(upstream.url, budget_ms=20), MemoryStore()) as proxy:
             monkeypatch.setattr(rewriter.Rewriter, "rewrite", stuck)
             for _ in range(WORKERS + 2):
                 assert asked(proxy, post("/v1/messages", twice()), "POST")[0].startswith(b"HTTP/1.1 200 ")
@@ -411,7 +415,7 @@ def test_a_proxy_that_nobody_uses_is_light(budget: int, before: bool) -> None:
 
 def test_the_first_request_may_take_as_long_as_loading_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here that is five times as long as any other request may take."""
-    ready, rewrite = threading.Event(), rewriter.Rewriter.rewrite
+    ready, rewrite = threading.Event(), rewriter.Rewriter.rewrite_request
 
     def slow(self: Any, job: Any) -> Any:
         ready.wait(PATIENCE)
@@ -426,7 +430,7 @@ def test_the_first_request_may_take_as_long_as_loading_does(monkeypatch: pytest.
     monkeypatch.setattr(warmup, "LOADING_SECONDS", PATIENCE)
     monkeypatch.setattr(warmup, "HURRIED_MS", 100)
     with Upstream(lambda _: Says("ok")) as upstream:
-        with Running(to(upstream.url, budget_ms=100), MemoryStore()) as proxy:
+        with BackgroundServer(to(upstream.url, budget_ms=100), MemoryStore()) as proxy:
             asked(proxy, post("/v1/messages", twice()), "POST")
         assert len(upstream.seen[0].body) < len(twice())
 
@@ -436,16 +440,22 @@ def test_it_runs_with_or_without_the_faster_loop(monkeypatch: pytest.MonkeyPatch
         return type(asyncio.get_running_loop()).__module__
 
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert run(name()).startswith("asyncio")
+    assert run_loop(name()).startswith("asyncio")
     monkeypatch.undo()
     pytest.importorskip("uvloop")
-    assert run(name()).startswith("uvloop")
-    with Upstream(lambda _: Says("ok")) as upstream, Running(to(upstream.url), MemoryStore(), run) as proxy:
+    assert run_loop(name()).startswith("uvloop")
+    with (
+        Upstream(lambda _: Says("ok")) as upstream,
+        BackgroundServer(to(upstream.url), MemoryStore(), run_loop) as proxy,
+    ):
         for _ in range(3):
             assert asked(proxy, post("/v1/messages", twice()), "POST")[0].startswith(b"HTTP/1.1 200 ")
         assert len(upstream.seen[-1].body) < len(twice())
 
 
 def test_a_log_that_cannot_be_written_is_said_before_anything_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(IbidemError, match="name another with --json-log"), Running(to("", json_log=str(tmp_path))):
+    with (
+        pytest.raises(IbidemError, match="name another with --json-log"),
+        BackgroundServer(to("", json_log=str(tmp_path))),
+    ):
         pass

@@ -19,12 +19,12 @@ import pytest
 from ibidem import recordings
 from ibidem.billing.prices import Prices
 from ibidem.errors import IbidemError
-from ibidem.proxy.books import recorder, tapes
-from ibidem.proxy.books.taken import Taken
-from ibidem.proxy.books.tapes import TapeLimits, Tapes
-from ibidem.recordings import recorded
-from ibidem.recordings.bodies import RequestBodies
-from ibidem.recordings.log import LogError, read_log
+from ibidem.proxy.accounting import capture_files, recorder
+from ibidem.proxy.accounting.capture import CapturedExchange
+from ibidem.proxy.accounting.capture_files import CaptureFiles, CaptureLimits
+from ibidem.recordings import proxy_recordings
+from ibidem.recordings.body_store import RequestBodies
+from ibidem.recordings.log_file import LogError, read_log
 from ibidem.report.aggregate import total_row
 from ibidem.report.log_summary import paid_requests, read_facts
 from ibidem.testing import Answer, Fails, Gzips, Halves, Says, Seen, Upstream
@@ -45,7 +45,7 @@ def rows(folder: Path) -> list[tuple[dict[str, Any], RequestBodies]]:
     found = []
     for path in files(folder):
         log = read_log(str(path), path.read_bytes())
-        found += list(recorded.bodies(log))
+        found += list(proxy_recordings.read_bodies(log))
         assert not log.skipped, log.skipped
     return sorted(found, key=lambda each: each[0]["at"])
 
@@ -89,9 +89,9 @@ def test_what_came_and_went_and_was_answered_is_there_to_the_byte(tmp_path: Path
             heard.append(found.ask("POST", path + query, came[-1], authorization=SECRET, user_agent="agent/1 more")[1])
         went = [each.body for each in found.upstream.seen]
         listed = written(folder, 9)
-    assert [bodies.came for _, bodies in listed] == came
-    assert [bodies.went for _, bodies in listed] == went
-    assert [bodies.went is bodies.came for _, bodies in listed] == [
+    assert [bodies.client_body for _, bodies in listed] == came
+    assert [bodies.sent_body for _, bodies in listed] == went
+    assert [bodies.sent_body is bodies.client_body for _, bodies in listed] == [
         one == other for one, other in zip(came, went, strict=True)
     ]
     assert came != went
@@ -118,7 +118,7 @@ def test_what_was_counted_is_paid_and_sizes_only_what_went_as_it_came(tmp_path: 
         listed, state = written(tmp_path, 9), found.settled(9)
     [session] = sessions(tmp_path)
     sent = session.segments[0].requests
-    rewritten = [bodies.went is not bodies.came for _, bodies in listed]
+    rewritten = [bodies.sent_body is not bodies.client_body for _, bodies in listed]
     assert any(rewritten)
     assert [each.usage is None for each in sent] == rewritten
     assert [each.billed is not None for each in sent] == rewritten
@@ -137,7 +137,7 @@ def test_with_observe_all_goes_as_it_came(tmp_path: Path) -> None:
         for body in growing("anthropic", 6):
             found.send("anthropic", body)
         listed = written(tmp_path, 7)
-    assert all(bodies.went is bodies.came for _, bodies in listed)
+    assert all(bodies.sent_body is bodies.client_body for _, bodies in listed)
     assert all(each.usage and each.otherwise is None for each in sessions(tmp_path)[0].segments[0].requests)
 
 
@@ -151,7 +151,7 @@ def test_what_is_compressed_on_its_way_is_told_as_it_was_before(tmp_path: Path, 
             found.send("anthropic", encode_body(body, encoding), content_encoding=encoding)
         went = [each.text for each in found.upstream.seen]
         listed = written(tmp_path, 7)
-    assert [(bodies.came, bodies.went) for _, bodies in listed] == list(zip(came, went, strict=True))
+    assert [(bodies.client_body, bodies.sent_body) for _, bodies in listed] == list(zip(came, went, strict=True))
     assert all(json.loads(row["answer"]["text"])["content"] for row, _ in listed)
 
 
@@ -184,12 +184,12 @@ def test_what_was_refused_and_sent_again_is_told(tmp_path: Path) -> None:
         for _ in range(8):
             assert agent.ask(found) == 200
         listed = written(tmp_path, 8)
-    assert [bodies.came for _, bodies in listed] == agent.came
-    assert [len(bodies.refused) for _, bodies in listed] == [0] * 6 + [1, 0]
+    assert [bodies.client_body for _, bodies in listed] == agent.came
+    assert [len(bodies.rejected_bodies) for _, bodies in listed] == [0] * 6 + [1, 0]
     _, refused = listed[6]
-    assert [refused.refused[0]] == choosy.refused
-    assert refused.went == found.upstream.seen[7].body
-    assert history(refused.came)[:13] == history(agent.came[6])
+    assert [refused.rejected_bodies[0]] == choosy.refused
+    assert refused.sent_body == found.upstream.seen[7].body
+    assert history(refused.client_body)[:13] == history(agent.came[6])
 
 
 def test_answers_that_are_errors_or_break_off_are_told_and_are_no_requests(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_answers_that_are_errors_or_break_off_are_told_and_are_no_requests(tmp_p
 
 
 def test_an_answer_that_is_no_text_or_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.proxy.books.taken.ANSWER_BYTES", 1000)
+    monkeypatch.setattr("ibidem.proxy.accounting.capture.ANSWER_BYTES", 1000)
 
     def script(seen: Seen) -> Answer:
         return Says("long " * 100_000)
@@ -220,9 +220,9 @@ def test_an_answer_that_is_no_text_or_too_long(tmp_path: Path, monkeypatch: pyte
         [(row, _)] = written(tmp_path, 1)
         assert row["answer"]["cut"]
         assert 1000 <= len(row["answer"]["text"]) < 500_000
-    taken = Taken(None, "", path)  # type: ignore[arg-type]
-    taken.hear(b"\x00\xff")
-    assert b64decode(recorder.answer_of(taken)["base64"]) == b"\x00\xff"
+    taken = CapturedExchange(None, "", path)  # type: ignore[arg-type]
+    taken.add_chunk(b"\x00\xff")
+    assert b64decode(recorder.response_json(taken)["base64"]) == b"\x00\xff"
 
 
 # --- bounds, and what goes wrong ----------------------------------------------------------------
@@ -234,48 +234,48 @@ def body_of(size: int, number: int = 0) -> RequestBodies:
 
 
 def test_a_file_is_bounded_and_its_conversation_goes_on_in_the_next(tmp_path: Path) -> None:
-    found = Tapes(str(tmp_path), TapeLimits(30, 200_000), 10)
+    found = CaptureFiles(str(tmp_path), CaptureLimits(30, 200_000), 10)
     for number in range(6):
-        found.write("c1", body_of(60_000, number), {"ibidem_recording": 1, "at": number}, 0.0)
+        found.write_exchange("c1", body_of(60_000, number), {"ibidem_recording": 1, "at": number}, 0.0)
     assert len(files(tmp_path)) == 3
     assert [row["at"] for row, _ in rows(tmp_path)] == list(range(6))
 
 
 def test_the_oldest_files_go_first_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl.gz").write_bytes(b"x" * 500_000)
-    found = Tapes(str(tmp_path), TapeLimits(30, 200_000), 10)
+    found = CaptureFiles(str(tmp_path), CaptureLimits(30, 200_000), 10)
     names: list[Path] = []
     for number in range(5):
-        found.write(f"c{number}", body_of(60_000), {"ibidem_recording": 1, "at": number}, 0.0)
+        found.write_exchange(f"c{number}", body_of(60_000), {"ibidem_recording": 1, "at": number}, 0.0)
         [new] = set(files(tmp_path)) - {tmp_path / "mine.jsonl.gz", *names}
         names.append(new)
         os.utime(new, (1000 + number, 1000 + number))
-        found.sweep(1000.0 + number)
+        found.delete_expired(1000.0 + number)
     left = [name for name in names if name.exists()]
     assert left == names[-len(left) :]
     assert sum(name.stat().st_size for name in left) <= 200_000
-    assert found.sweep(1000.0 + 31 * 86_400) == len(left)
+    assert found.delete_expired(1000.0 + 31 * 86_400) == len(left)
     assert files(tmp_path) == [tmp_path / "mine.jsonl.gz"]
 
 
 def test_a_file_that_was_deleted_meanwhile_is_begun_anew(tmp_path: Path) -> None:
-    found = Tapes(str(tmp_path), TapeLimits(0, 0), 10)
+    found = CaptureFiles(str(tmp_path), CaptureLimits(0, 0), 10)
     body = body_of(1000)
-    found.write("c1", body, {"ibidem_recording": 1, "at": 0}, 0.0)
+    found.write_exchange("c1", body, {"ibidem_recording": 1, "at": 0}, 0.0)
     files(tmp_path)[0].unlink()
-    found.write("c1", body, {"ibidem_recording": 1, "at": 1}, 0.0)
+    found.write_exchange("c1", body, {"ibidem_recording": 1, "at": 1}, 0.0)
     assert [(row["at"], bodies) for row, bodies in rows(tmp_path)] == [(1, body)]
 
 
 def test_what_is_held_is_bounded_and_what_was_forgotten_is_told_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tapes, "HELD_BYTES", 5000)
-    found = Tapes(str(tmp_path), TapeLimits(0, 0), 10)
+    monkeypatch.setattr(capture_files, "HELD_BYTES", 5000)
+    found = CaptureFiles(str(tmp_path), CaptureLimits(0, 0), 10)
     bodies = [body_of(2000, number) for number in range(4)]
     for turn in range(3):
         for number, body in enumerate(bodies):
-            found.write(f"c{number}", body, {"ibidem_recording": 1, "at": 10 * turn + number}, 0.0)
+            found.write_exchange(f"c{number}", body, {"ibidem_recording": 1, "at": 10 * turn + number}, 0.0)
     assert len(files(tmp_path)) == 4
     assert [each for _, each in rows(tmp_path)] == bodies * 3
 
@@ -313,8 +313,8 @@ def test_when_it_cannot_go_on_exchanges_do(tmp_path: Path) -> None:
 
 
 def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Tapes(str(tmp_path), TapeLimits(0, 0), 10)
-    found.write("c1", body_of(1000), {"ibidem_recording": 1, "at": 0}, 0.0)
+    found = CaptureFiles(str(tmp_path), CaptureLimits(0, 0), 10)
+    found.write_exchange("c1", body_of(1000), {"ibidem_recording": 1, "at": 0}, 0.0)
     write, calls = os.write, []
 
     def short(handle: int, data: Any) -> int:
@@ -325,7 +325,7 @@ def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "write", short)
     with pytest.raises(OSError, match="No space"):
-        found.write("c1", body_of(1000), {"ibidem_recording": 1, "at": 1}, 0.0)
+        found.write_exchange("c1", body_of(1000), {"ibidem_recording": 1, "at": 1}, 0.0)
     monkeypatch.undo()
     assert [row["at"] for row, _ in rows(tmp_path)] == [0]
 
@@ -335,13 +335,13 @@ def test_where_it_is_too_slow_a_conversation_is_left_out_and_memory_stays(
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING_BYTES", 1)
     talks = [list(growing("anthropic", 3, seed=seed, first=f"task {seed}")) for seed in range(2)]
-    going, write = threading.Event(), Tapes.write
+    going, write = threading.Event(), CaptureFiles.write_exchange
 
-    def stuck(self: Tapes, *about: Any) -> None:
+    def stuck(self: CaptureFiles, *about: Any) -> None:
         going.wait()
         write(self, *about)
 
-    monkeypatch.setattr(Tapes, "write", stuck)
+    monkeypatch.setattr(CaptureFiles, "write", stuck)
     with talk(record=str(tmp_path)) as found:
         for bodies in zip(*talks, strict=True):
             for body in bodies:
@@ -391,7 +391,7 @@ def test_what_was_written_when_it_is_killed_can_be_read(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             process.communicate()
     told = [
-        [json.loads(bodies.came) for _, bodies in recorded.bodies(read_log("", path.read_bytes()))]
+        [json.loads(bodies.client_body) for _, bodies in proxy_recordings.read_bodies(read_log("", path.read_bytes()))]
         for path in files(folder)
     ]
     assert 10 <= sum(map(len, told)) <= 12

@@ -143,11 +143,11 @@ def test_what_is_refused_for_another_reason_is_not_sent_again(message: str) -> N
 def test_a_refusal_that_unpacks_to_much_is_not_read(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its 60 KB would be 60 MB of JSON, read while everybody waits."""
     body = encode_body(b"[" + b"[]," * 20_000_000 + b"[]]", encoding)
-    refusal = rejections.Refusal(400, "", [("Content-Encoding", encoding)], bytearray(body))
+    refusal = rejections.Rejection(400, "", [("Content-Encoding", encoding)], bytearray(body))
     assert len(body) < rejections.MAX_HELD_BYTES
     read: list[int] = []
     monkeypatch.setattr("ibidem.providers.rejections.json.loads", lambda data: read.append(len(data)))
-    assert (refusal.kind, read) == ("unknown", [])
+    assert (refusal.error_kind, read) == ("unknown", [])
 
 
 def test_who_does_not_want_that_gets_every_refusal() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from ibidem.store import open_store
 from ibidem.testing.answers import Answer, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
 from tests.support.processes import COMMAND, Connection, RunningProxy, running_proxies
 from tests.support.proxied import PATHS, PATIENCE, dumped, growing, requests, stale, talk, waited_for
 

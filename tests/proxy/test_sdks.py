@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.testing import (
     Answer,
@@ -59,7 +59,7 @@ def through_proxy(upstream: Upstream, **settings: Any) -> Iterator[str]:
     upstreams = dict.fromkeys(Settings().upstreams, upstream.url)
     patient = 60_000.0  # no test here is about a machine that is slow
     told = Settings(port=0, upstreams=upstreams, store="memory:", budget_ms=patient, **settings)
-    with Running(told) as proxy:
+    with BackgroundServer(told) as proxy:
         yield proxy.url
 
 
@@ -118,7 +118,7 @@ def test_an_agent_works_as_without_us_and_upstream_gets_less(format: str, stream
 def test_what_was_sent_once_is_sent_the_same_and_read_from_the_cache(format: str) -> None:
     with Upstream(TALK) as upstream, through_proxy(upstream) as url:
         heard = work(AGENTS[format](url))
-        histories = [each.json[ibidem.formats.named(format).history_key] for each in upstream.seen]
+        histories = [each.json[ibidem.formats.format_named(format).history_key] for each in upstream.seen]
     for before, after in pairwise(histories):
         assert after[: len(before)] == before
     assert all(after.read >= before.input * 0.85 for before, after in pairwise(heard[1:]))

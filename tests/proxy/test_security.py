@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.edge.server import Running
-from ibidem.proxy.page.pages import is_rebound, without_token
+from ibidem.proxy.edge.server import BackgroundServer
+from ibidem.proxy.page.admin_pages import is_rebound, remove_tokens
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
@@ -225,8 +225,8 @@ def test_pages_take_the_token_from_a_header_or_the_query(page: str) -> None:
 
 def test_no_target_is_changed_where_there_is_no_token() -> None:
     target = "/v1/x?token=theirs&&%zz"
-    assert without_token(Settings(), target) == target
-    assert without_token(Settings(token="ours"), target) == target
+    assert remove_tokens(Settings(), target) == target
+    assert remove_tokens(Settings(token="ours"), target) == target
 
 
 # ── texts on a shared proxy ─────────────────────────────────────────────────────────────────────────────────────────
@@ -237,28 +237,28 @@ ONE = BOTH[:1]
 
 
 @contextmanager
-def shared(**more: Any) -> Iterator[tuple[Running, list[str]]]:
+def shared(**more: Any) -> Iterator[tuple[BackgroundServer, list[str]]]:
     """A proxy that rewrote a request whose every text says `TEXT`, and the pages that show texts of it."""
     store = MemoryStore()
     store.put("any", {reference(TEXT): TEXT})
     body = conv(f"u:{TEXT}", "a>1", f"r1:{f'{TEXT} and more' * 40}", "a>2", f"r2:{f'{TEXT} and more' * 40}")
     data = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": body["messages"]}).encode()
     settings = {"host": "0.0.0.0", "token": "s3cret", **more}
-    with Upstream(lambda _: Says("ok")) as upstream, Running(to(upstream.url, **settings), store) as proxy:
+    with Upstream(lambda _: Says("ok")) as upstream, BackgroundServer(to(upstream.url, **settings), store) as proxy:
         answer = asked(proxy, get("/v1/messages", *ONE, f"Content-Length: {len(data)}", method="POST") + data)
         assert status(answer) == 200
         waited_for(lambda: b'"active": false' in asked(proxy, get("/ibidem/api/state", *BOTH))[1])
         yield proxy, ["/ibidem/api/exchange/e1", f"/ibidem/recall/{reference(TEXT)}"]
 
 
-def live(proxy: Running, *headers: str, query: str = "") -> bytes:
+def live(proxy: BackgroundServer, *headers: str, query: str = "") -> bytes:
     """The first state that it tells."""
     with connect(proxy.url) as client:
         client.send(get(f"/ibidem/api/live{query}", *headers))
         return client.until(b"\r\n\r\n") + client.until(b"\n\n")
 
 
-def conversation_page(proxy: Running) -> str:
+def conversation_page(proxy: BackgroundServer) -> str:
     (found,) = json.loads(asked(proxy, get("/ibidem/api/state", *BOTH))[1])["conversations"]
     return f"/ibidem/api/conversation/{found['id']}"
 
@@ -352,7 +352,7 @@ def test_credentials_are_seen_by_upstream_and_by_nobody_else(
     shown = b""
     lines = [f"{name}: {value}" for name, value in SECRETS.items()]
     with Upstream(lambda _: Says("ok")) as upstream:
-        with Running(to(upstream.url, json_log=str(journal)), MemoryStore()) as proxy:
+        with BackgroundServer(to(upstream.url, json_log=str(journal)), MemoryStore()) as proxy:
             for body in (json.dumps(conv("u:hello", "a:hi", "u:more")).encode(), b"no json", b'{"messages": 5}'):
                 for path in ("/v1/messages", "/v1/files", "/v1/messages/count_tokens", "/v1/responses?key=SECRET7"):
                     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"

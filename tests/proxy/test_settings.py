@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from ibidem import IbidemError, environment
-from ibidem.proxy.settings import FIELDS, PROVIDERS, Loaded, Settings, base_url, inherited, is_loopback, load, read
+from ibidem.proxy.settings import (
+    FIELDS,
+    PROVIDERS,
+    LoadedSettings,
+    Settings,
+    inherit_upstreams,
+    is_loopback,
+    load_settings,
+    normalize_base_url,
+    read_settings,
+)
 
 HERE = Path("here")
 OWN = Path("own")
@@ -65,7 +75,7 @@ def saved(text: str, folder: Path = OWN) -> Path:
 
 def error(**options: Any) -> str:
     with pytest.raises(IbidemError) as caught:
-        load(**options)
+        load_settings(**options)
     said = str(caught.value)
     assert "\n" not in said
     return said
@@ -75,7 +85,7 @@ def error(**options: Any) -> str:
 
 
 def test_without_a_word_the_defaults_hold() -> None:
-    assert load() == load({}, {}, HERE, OWN) == Settings()
+    assert load_settings() == load_settings({}, {}, HERE, OWN) == Settings()
     assert Settings().upstreams == PROVIDERS
     assert is_loopback(Settings().host)
 
@@ -89,9 +99,9 @@ def test_flags_beat_the_environment_which_beats_the_file(name: str) -> None:
     in_file, in_environment, in_flag = VALUES[name]
     saved(f"[proxy]\n{name} = {toml(in_file)}\n")
     environment = {f"IBIDEM_{name.upper()}": str(in_environment)}
-    assert getattr(load({}, {}, None, OWN), name) == in_file
-    assert getattr(load({name: None}, environment, None, OWN), name) == in_environment
-    assert getattr(load({name: in_flag}, environment, None, OWN), name) == in_flag
+    assert getattr(load_settings({}, {}, None, OWN), name) == in_file
+    assert getattr(load_settings({name: None}, environment, None, OWN), name) == in_environment
+    assert getattr(load_settings({name: in_flag}, environment, None, OWN), name) == in_flag
 
 
 @pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, float("nan"), float("inf")])
@@ -112,46 +122,51 @@ def test_error_for_a_removed_setting_names_it_and_the_replacement() -> None:
     assert error(environment={"IBIDEM_WORKERS": "4"}) == f"IBIDEM_WORKERS: {replacement}"
     assert error(flags={"workers": "4"}) == f"--workers: {replacement}"
     path.rename(HERE / path.name)
-    assert "workers in" in read(folder=HERE).line(), "a file in the current folder is not trusted, so it stops nothing"
+    assert "workers in" in read_settings(folder=HERE).source_line(), (
+        "a file in the current folder is not trusted, so it stops nothing"
+    )
 
 
 def test_upstreams_are_joined_by_provider() -> None:
     saved('[proxy.upstreams]\nanthropic = "http://file"\nopenai = "http://file"\ngemini = "http://file"\n')
     environment = {"IBIDEM_UPSTREAM_OPENAI": "http://environment", "IBIDEM_UPSTREAM_GEMINI": "http://environment"}
-    found = load({"upstream": ("gemini=http://flag",)}, environment, None, OWN).upstreams
+    found = load_settings({"upstream": ("gemini=http://flag",)}, environment, None, OWN).upstreams
     said = {"anthropic": "http://file", "openai": "http://environment", "gemini": "http://flag"}
     assert found == {**PROVIDERS, **said}
-    assert load({"upstream": ()}).upstreams == PROVIDERS
+    assert load_settings({"upstream": ()}).upstreams == PROVIDERS
 
 
 @pytest.mark.parametrize("alias", ["openai", "openai-chat", "openai-responses", "OpenAI"])
 def test_wire_formats_of_a_provider_share_its_upstream(alias: str) -> None:
-    assert load({"upstream": (f"{alias}=https://proxy.example/base/",)}).upstreams["openai"] == (
+    assert load_settings({"upstream": (f"{alias}=https://proxy.example/base/",)}).upstreams["openai"] == (
         "https://proxy.example/base"
     )
     variable = f"IBIDEM_UPSTREAM_{alias.upper().replace('-', '_')}"
-    assert load({}, {variable: "http://[::1]:8080"}).upstreams["openai"] == "http://[::1]:8080"
+    assert load_settings({}, {variable: "http://[::1]:8080"}).upstreams["openai"] == "http://[::1]:8080"
 
 
 def test_an_inherited_upstream_is_weaker_than_our_own_variable() -> None:
-    found = inherited({"IBIDEM_UPSTREAM_ANTHROPIC_AWS": "http://ours"}, {"anthropic-aws": "http://theirs"})
-    assert load({}, found).upstreams["anthropic-aws"] == "http://ours"
-    assert load({}, inherited({}, {"anthropic-aws": "http://theirs"})).upstreams["anthropic-aws"] == "http://theirs"
+    found = inherit_upstreams({"IBIDEM_UPSTREAM_ANTHROPIC_AWS": "http://ours"}, {"anthropic-aws": "http://theirs"})
+    assert load_settings({}, found).upstreams["anthropic-aws"] == "http://ours"
+    assert (
+        load_settings({}, inherit_upstreams({}, {"anthropic-aws": "http://theirs"})).upstreams["anthropic-aws"]
+        == "http://theirs"
+    )
 
 
 def test_an_empty_variable_is_not_set() -> None:
     names = [*(f"IBIDEM_{name.upper()}" for name in FIELDS), "IBIDEM_UPSTREAM_OPENAI", "IBIDEM_CONFIG"]
-    assert load({}, dict.fromkeys(names, "")) == Settings()
+    assert load_settings({}, dict.fromkeys(names, "")) == Settings()
 
 
 def test_variables_of_others_do_not_matter() -> None:
-    assert load({}, {"PORT": "1", "IBIDEM_OTHER": "1", "ANTHROPIC_BASE_URL": "http://x"}) == Settings()
+    assert load_settings({}, {"PORT": "1", "IBIDEM_OTHER": "1", "ANTHROPIC_BASE_URL": "http://x"}) == Settings()
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("TRUE", True), ("on", True), ("0", False), ("no", False)])
 def test_switches_in_the_environment(text: str, value: bool) -> None:
     saved(f"[proxy]\nobserve = {toml(not value)}\n")
-    assert load({}, {"IBIDEM_OBSERVE": text}, None, OWN).observe is value
+    assert load_settings({}, {"IBIDEM_OBSERVE": text}, None, OWN).observe is value
 
 
 # --- which file ---------------------------------------------------------------------------------
@@ -162,8 +177,8 @@ def test_a_named_file_goes_before_both() -> None:
     saved("[proxy]\nport = 2\n", HERE)
     for name, port in (("a", 3), ("b", 4)):
         Path(f"{name}.toml").write_text(f"[proxy]\nport = {port}\n")
-    assert load({}, {"IBIDEM_CONFIG": "a.toml"}, HERE, OWN).port == 3
-    assert load({"config": "b.toml"}, {"IBIDEM_CONFIG": "a.toml"}, HERE, OWN).port == 4
+    assert load_settings({}, {"IBIDEM_CONFIG": "a.toml"}, HERE, OWN).port == 3
+    assert load_settings({"config": "b.toml"}, {"IBIDEM_CONFIG": "a.toml"}, HERE, OWN).port == 4
 
 
 def test_a_named_file_must_be_there() -> None:
@@ -172,7 +187,7 @@ def test_a_named_file_must_be_there() -> None:
 
 def test_a_file_may_be_empty() -> None:
     saved("")
-    assert load({}, {}, None, OWN) == Settings()
+    assert load_settings({}, {}, None, OWN) == Settings()
 
 
 # --- a file that a folder brought along ---------------------------------------------------------
@@ -180,11 +195,11 @@ def test_a_file_may_be_empty() -> None:
 LIMITS = {"budget_ms": 2000.0, "max_rewrite": 16 * 2**20, "conversations": 1000, "memory_mb": 256}
 
 
-def brought(text: str, mine: str = "", flags: Any = None, environment: Any = None) -> Loaded:
+def brought(text: str, mine: str = "", flags: Any = None, environment: Any = None) -> LoadedSettings:
     """With this in the current folder, and that in the user's own."""
     saved(mine, OWN)
     saved(text, HERE)
-    return read(flags or {}, environment or {}, HERE, OWN)
+    return read_settings(flags or {}, environment or {}, HERE, OWN)
 
 
 @pytest.mark.parametrize("name", [name for name in VALUES if name not in (*LIMITS, "profile")])
@@ -195,7 +210,7 @@ def test_a_folder_decides_nothing(name: str, place: int) -> None:
     found = brought(f"[proxy]\n{name} = {toml(value)}\n")
     assert found.settings == Settings()
     ignored = value != getattr(Settings(), name)
-    assert found.line() == (
+    assert found.source_line() == (
         f"settings: {name} in here/ibidem.toml ignored: a folder's file may only restrict settings" if ignored else ""
     )
 
@@ -203,7 +218,7 @@ def test_a_folder_decides_nothing(name: str, place: int) -> None:
 def test_a_folder_does_not_say_where_credentials_go() -> None:
     found = brought('[proxy.upstreams]\nanthropic = "https://elsewhere"\n')
     assert found.settings == Settings()
-    assert "upstreams in here/ibidem.toml ignored" in found.line()
+    assert "upstreams in here/ibidem.toml ignored" in found.source_line()
 
 
 @pytest.mark.parametrize(
@@ -222,9 +237,9 @@ def test_which_profile_a_folder_may_name(text: str, mine: str, profile: str) -> 
     own = f"[proxy]\nprofile = '{mine}'\n" if mine else ""
     found = brought(f"[proxy]\nprofile = '{text}'\n", own)
     assert found.settings.profile == profile
-    taken = "profile from here/ibidem.toml" in found.line()
+    taken = "profile from here/ibidem.toml" in found.source_line()
     assert taken is (profile == text != "lossless")
-    assert ("ignored" in found.line()) is (profile != text)
+    assert ("ignored" in found.source_line()) is (profile != text)
 
 
 @pytest.mark.parametrize(
@@ -241,15 +256,15 @@ def test_which_profile_a_folder_may_name(text: str, mine: str, profile: str) -> 
 def test_a_folder_may_have_marks_left_alone_and_never_set(text: str, mine: str, holds: str) -> None:
     found = brought(f"[proxy]\ncache = '{text}'\n", f"[proxy]\ncache = '{mine}'\n" if mine else "")
     assert found.settings.cache == holds
-    assert ("cache from here/ibidem.toml" in found.line()) is (holds == text and bool(mine))
-    assert ("cache in here/ibidem.toml ignored" in found.line()) is (holds != text)
+    assert ("cache from here/ibidem.toml" in found.source_line()) is (holds == text and bool(mine))
+    assert ("cache in here/ibidem.toml ignored" in found.source_line()) is (holds != text)
     strong = brought("[proxy]\ncache = 'off'\n", flags={"cache": "auto"})
     assert strong.settings.cache == "auto"
 
 
 def test_nothing_is_marked_while_observing() -> None:
-    assert load({"cache": "auto"}).asks_to_keep == "auto"
-    assert load({"cache": "auto", "observe": True}).asks_to_keep == "off"
+    assert load_settings({"cache": "auto"}).cache_mode == "auto"
+    assert load_settings({"cache": "auto", "observe": True}).cache_mode == "off"
 
 
 def test_a_cache_mode_that_is_none() -> None:
@@ -262,8 +277,8 @@ def test_a_folder_may_ask_for_less_and_not_for_more(name: str) -> None:
     for value, mine, holds in ((7, None, 7), (7, 9, 7), (9, 7, 7), (10**8 * 2, None, LIMITS[name]), (7, 7, 7)):
         found = brought(f"[proxy]\n{name} = {value}\n", f"[proxy]\n{name} = {mine}\n" if mine else "")
         assert getattr(found.settings, name) == holds
-        assert (f"{name} from here/ibidem.toml" in found.line()) is (holds == value != mine)
-        assert (f"{name} in here/ibidem.toml ignored" in found.line()) is (holds != value)
+        assert (f"{name} from here/ibidem.toml" in found.source_line()) is (holds == value != mine)
+        assert (f"{name} in here/ibidem.toml ignored" in found.source_line()) is (holds != value)
 
 
 @pytest.mark.parametrize("name", [*LIMITS, "profile"])
@@ -274,7 +289,7 @@ def test_what_is_said_at_a_prompt_or_in_a_variable_is_stronger_than_a_folder(nam
 
 
 def test_which_settings_are_limits() -> None:
-    assert set(LIMITS) == {name for name, field in FIELDS.items() if field.limit}
+    assert set(LIMITS) == {name for name, field in FIELDS.items() if field.can_be_lowered}
     assert all(getattr(Settings(), name) == value for name, value in LIMITS.items())
 
 
@@ -285,11 +300,13 @@ def test_the_users_own_file_is_always_read_and_the_line_says_what_came_from_wher
     text = "[proxy]\nport = 2\nmemory_mb = 9\nconversations = 2000\nwebsockets = false\n"
     found = brought(text, mine, {"observe": False}, {"IBIDEM_UPSTREAM_OPENAI": "http://y"})
     assert (found.settings.port, found.settings.memory_mb, found.settings.websockets) == (1, 9, True)
-    assert found.line() == (
+    assert found.source_line() == (
         "settings: port, token, upstreams.gemini from own/ibidem.toml; memory_mb from here/ibidem.toml; "
         "port, conversations, websockets in here/ibidem.toml ignored: a folder's file may only restrict settings"
     )
-    assert found.line({"port", "token"}).startswith("settings: upstreams.gemini from own/ibidem.toml; memory_mb from")
+    assert found.source_line({"port", "token"}).startswith(
+        "settings: upstreams.gemini from own/ibidem.toml; memory_mb from"
+    )
 
 
 WRONG: dict[str, tuple[bytes, str]] = {
@@ -317,11 +334,11 @@ WRONG: dict[str, tuple[bytes, str]] = {
 def test_a_broken_file_in_a_folder_is_told_and_ignored(data: bytes, words: str) -> None:
     (HERE / "ibidem.toml").write_bytes(data)
     saved("[proxy]\nport = 1\n", OWN)
-    found = read({}, {}, HERE, OWN)
+    found = read_settings({}, {}, HERE, OWN)
     assert found.settings == Settings(port=1)
-    assert words in found.line()
-    assert len(found.line()) < 400
-    assert found.line().isprintable()
+    assert words in found.source_line()
+    assert len(found.source_line()) < 400
+    assert found.source_line().isprintable()
 
 
 UNREAD: dict[str, Callable[[Path], None]] = {
@@ -342,26 +359,26 @@ def test_what_is_no_file_is_not_waited_for(name: str, place: Path) -> None:
         assert error(folder=HERE, own=OWN).startswith("own/ibidem.toml: ")
         assert error(flags={"config": str(place / "ibidem.toml")}).startswith("own/ibidem.toml: ")
     else:
-        found = read({}, {}, HERE, OWN)
+        found = read_settings({}, {}, HERE, OWN)
         assert found.settings == Settings()
-        assert found.line().startswith("settings: here/ibidem.toml ignored: ")
+        assert found.source_line().startswith("settings: here/ibidem.toml ignored: ")
 
 
 def test_a_link_that_leads_nowhere_is_no_file() -> None:
     (HERE / "ibidem.toml").symlink_to("nowhere")
-    assert read({}, {}, HERE, OWN) == (Settings(), ())
+    assert read_settings({}, {}, HERE, OWN) == (Settings(), ())
 
 
 def test_a_folder_that_is_the_users_own_is_trusted() -> None:
     saved("[proxy]\nport = 1\n", OWN)
-    assert read({}, {}, OWN, OWN).line() == "settings: port from own/ibidem.toml"
+    assert read_settings({}, {}, OWN, OWN).source_line() == "settings: port from own/ibidem.toml"
     (HERE / "ibidem.toml").symlink_to("../own/ibidem.toml")
-    assert read({}, {}, HERE, OWN).line() == "settings: port from own/ibidem.toml"
+    assert read_settings({}, {}, HERE, OWN).source_line() == "settings: port from own/ibidem.toml"
 
 
 def test_a_file_of_a_folder_is_trusted_where_it_is_named() -> None:
     path = saved('[proxy.upstreams]\nanthropic = "https://gateway.example"\n', HERE)
-    assert load({"config": str(path)}, {}, HERE, OWN).upstreams["anthropic"] == "https://gateway.example"
+    assert load_settings({"config": str(path)}, {}, HERE, OWN).upstreams["anthropic"] == "https://gateway.example"
 
 
 # --- what is wrong is said in one line ----------------------------------------------------------
@@ -481,13 +498,13 @@ def test_what_is_wrong_in_a_flag(flags: dict[str, Any], words: str) -> None:
 )
 def test_urls_that_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(invalid|the) URL") as caught:
-        base_url(text)
+        normalize_base_url(text)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["https://x", "http://x:80", "HTTPS://X/", "http://[::1]:1/a/b/", "https://ä.example"])
 def test_urls_are_kept_without_the_slash_at_their_end(text: str) -> None:
-    assert base_url(text) == text.rstrip("/")
+    assert normalize_base_url(text) == text.rstrip("/")
 
 
 # --- safe ---------------------------------------------------------------------------------------
@@ -495,7 +512,7 @@ def test_urls_are_kept_without_the_slash_at_their_end(text: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
 def test_loopback_needs_no_token(host: str) -> None:
-    assert load({"host": host}).token is None
+    assert load_settings({"host": host}).token is None
 
 
 @pytest.mark.parametrize(
@@ -504,7 +521,11 @@ def test_loopback_needs_no_token(host: str) -> None:
 def test_an_address_that_others_can_reach_needs_a_token(host: str) -> None:
     assert error(flags={"host": host}).startswith(f"host {host}: other machines can reach this address: set a token")
     assert error(environment={"IBIDEM_HOST": host}).startswith(f"host {host}: ")
-    assert load({"host": host, "token": "t"}).host == load({"host": host}, {"IBIDEM_TOKEN": "t"}).host == host
+    assert (
+        load_settings({"host": host, "token": "t"}).host
+        == load_settings({"host": host}, {"IBIDEM_TOKEN": "t"}).host
+        == host
+    )
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "größer", "\x7f"])
@@ -514,7 +535,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(token: str
 
 
 def test_secrets_are_not_shown() -> None:
-    shown = repr(load({"token": "hidden-token", "page_token": "hidden-too", "store": "redis://:hidden@x"}))
+    shown = repr(load_settings({"token": "hidden-token", "page_token": "hidden-too", "store": "redis://:hidden@x"}))
     assert "hidden" not in shown
 
 
@@ -534,7 +555,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_who_sees_texts(said: dict[str, Any], access: str) -> None:
-    assert load(said).text_access == access
+    assert load_settings(said).text_access == access
 
 
 def test_two_doors_have_two_keys() -> None:
@@ -554,7 +575,7 @@ def test_the_users_own_folder_is_where_the_system_wants_it(monkeypatch: pytest.M
 
 def test_the_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IBIDEM_PORT", "1")
-    found = environment.variables()
-    assert load({}, found).port == 1
+    found = environment.environment_variables()
+    assert load_settings({}, found).port == 1
     found["IBIDEM_PORT"] = "2"
     assert os.environ["IBIDEM_PORT"] == "1"

@@ -14,9 +14,9 @@ import pytest
 
 from ibidem.adapters.httpx import Transport
 from ibidem.live.fallback import BINDING_BETA
-from ibidem.proxy.compacting import COMPACT_PATH, REJECTED_HEADER
+from ibidem.proxy.compact_endpoint import COMPACT_PATH, REJECTED_HEADER
 from ibidem.store import MemoryStore
-from ibidem.store.store import NO_NOTES, Notes, NotesPlace
+from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
 from tests.support.proxied import Clock, Talk, talk, waited_for
 from tests.support.signed import Agent, history, thinks
@@ -244,13 +244,13 @@ class StaleStore(MemoryStore):
         super().__init__()
         self._shared, self.misses = store, 0
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
         if self.misses:
             self.misses -= 1
-            return Notes([], since)
+            return JournalPage([], since)
         return self._shared.notes(session, since)
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
         return self._shared.note(session, rows, since)
 
 

@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 from aiohttp.base_protocol import BaseProtocol
 
-from ibidem.proxy.edge.server import Running
-from ibidem.proxy.edge.upstreams import unread
+from ibidem.proxy.edge.server import BackgroundServer
+from ibidem.proxy.edge.upstreams import pending_bytes
 from ibidem.store import MemoryStore
 from ibidem.testing import Fails, Gzips, Halves, Pings, Resets, Says, Slow, Upstream, conv
 from tests.support.raw import PATIENCE, Peer, Script, answering, asked, connect, proxied, to
@@ -91,7 +91,7 @@ def unframed(data: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 def test_every_byte_of_a_stream_is_the_same_on_both_sides(answer: Any) -> None:
-    with Upstream(lambda _: answer) as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream(lambda _: answer) as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         for format, path in PROVIDERS.items():
             body = conv("u:hello there", "a:hi", "u:go on", format=format) | {"stream": True}
             head, got = asked(proxy, post(path, json.dumps(body).encode()), "POST")
@@ -157,7 +157,7 @@ def test_half_a_conversation_reaches_nobody(caplog: pytest.LogCaptureFixture) ->
 
 def test_upstream_sees_the_end_of_a_slow_stream_at_once() -> None:
     slow = Slow(Says("a long story " * 50), chunk_delay=0.01)
-    with Upstream([slow]) as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream([slow]) as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         with connect(proxy.url) as client:
             client.send(post("/v1/messages", json.dumps(conv("u:hi") | {"stream": True}).encode()))
             client.until(b"message_start")
@@ -194,7 +194,7 @@ def test_an_upstream_that_does_not_answer_is_told_of(path: str, how: str) -> Non
 def test_an_upstream_that_is_not_there_is_told_of(path: str) -> None:
     with proxied(answering(b"")) as (server, _):
         pass
-    with Running(to(server.url), MemoryStore()) as proxy:
+    with BackgroundServer(to(server.url), MemoryStore()) as proxy:
         head, body = asked(proxy, post(path))
         assert head.startswith(b"HTTP/1.1 502 ")
         assert "127.0.0.1" in json.loads(body)["error"]["message"]
@@ -255,7 +255,7 @@ def test_a_client_library_sees_that_an_answer_broke_off(answer: Any, stream: boo
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await response.read()
 
-    with Upstream([answer]) as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream([answer]) as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         asyncio.run(ask(proxy.url))
 
 
@@ -281,7 +281,7 @@ def test_what_waits_to_be_passed_on_outlives_the_error_behind_it() -> None:
         content.set_exception(aiohttp.ClientPayloadError())
         with pytest.raises(aiohttp.ClientPayloadError):
             await content.readany()
-        return [unread(content), unread(content)]
+        return [pending_bytes(content), pending_bytes(content)]
 
     assert asyncio.run(broken_off()) == [b"somemore", b""]
 
@@ -306,7 +306,7 @@ def test_what_was_not_sent_yet_is_not_sent_after_the_client_went_away() -> None:
         assert server.next() < len(body)
 
 
-def exchanges(proxy: Running) -> list[Any]:
+def exchanges(proxy: BackgroundServer) -> list[Any]:
     answer = asked(proxy, b"GET /ibidem/api/conversation/c1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     found: list[Any] = json.loads(answer[1])["exchanges"] if answer[0].startswith(b"HTTP/1.1 200 ") else []
     return found
@@ -339,7 +339,7 @@ def test_a_websocket_goes_through() -> None:
             await socket.send_str("last")
             assert (await socket.receive(PATIENCE)).data == "last"
 
-    with Upstream() as upstream, Running(to(upstream.url), MemoryStore()) as proxy:
+    with Upstream() as upstream, BackgroundServer(to(upstream.url), MemoryStore()) as proxy:
         asyncio.run(talk(proxy.url))
         seen = upstream.wait_until(lambda seen: bool(seen) and seen[0].answered)[0]
         assert seen.target == "/ws/v1/responses?x=%20"

@@ -23,8 +23,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from ibidem.environment import install_command
 from ibidem.errors import IbidemError
 from ibidem.providers.addresses import PROVIDERS
-from ibidem.proxy.books.spans import MAX_MODELS, NO_SDK, OTHER_MODEL, PROVIDER_NAMES, Telemetry
-from ibidem.proxy.books.telemetry import NoTelemetry, telemetry_of
+from ibidem.proxy.accounting.otel_spans import MAX_MODELS, NO_SDK, OTHER_MODEL, PROVIDER_NAMES, Telemetry
+from ibidem.proxy.accounting.telemetry import NoTelemetry, open_telemetry
 from ibidem.proxy.settings import Settings
 from ibidem.testing import Answer, Fails, Halves, Says, Slow
 from ibidem.testing.prompt_cache import PromptCache
@@ -272,7 +272,7 @@ def test_nothing_is_loaded_unless_it_is_asked_for() -> None:
     code = "import sys; from ibidem.proxy.edge.app import Proxy; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "opentelemetry" not in done.stdout
-    assert type(telemetry_of(Settings())) is NoTelemetry
+    assert type(open_telemetry(Settings())) is NoTelemetry
 
 
 def test_every_provider_has_the_name_that_the_conventions_give_it() -> None:
@@ -281,14 +281,14 @@ def test_every_provider_has_the_name_that_the_conventions_give_it() -> None:
 
 def test_a_missing_package_names_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "ibidem.proxy.books.spans")
+    monkeypatch.delitem(sys.modules, "ibidem.proxy.accounting.otel_spans")
     with pytest.raises(IbidemError, match=re.escape(f"opentelemetry: needs: {install_command('otel')}")):
-        telemetry_of(Settings(otel="spans"))
+        open_telemetry(Settings(otel="spans"))
 
 
 def test_without_an_sdk_that_is_told_once_and_all_goes_on() -> None:
     """In a process of its own: an SDK is for a whole process."""
-    code = "from ibidem.proxy.books.telemetry import *; print(telemetry_of(Settings(otel='genai')).trouble)"
+    code = "from ibidem.proxy.accounting.telemetry import *; print(telemetry_of(Settings(otel='genai')).trouble)"
     found = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=found)
     assert done.stdout.strip() == NO_SDK

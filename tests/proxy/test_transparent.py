@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.store import MemoryStore
 from tests.support.raw import PATIENCE, Peer, Server, answering, asked, connect, proxied, to
 
@@ -367,7 +367,7 @@ def env_proxy(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
 def test_the_proxy_of_this_machine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server(answering(OK)) as server:
         env_proxy(monkeypatch, server)
-        with Running(to("http://upstream.example/base"), MemoryStore()) as proxy:
+        with BackgroundServer(to("http://upstream.example/base"), MemoryStore()) as proxy:
             assert asked(proxy, b"GET /v1/models?x HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n")[1] == b"ok"
         head = server.next()[0][0]
         assert head.startswith(b"GET http://upstream.example/base/v1/models?x HTTP/1.1\r\nHost: upstream.example\r\n")
@@ -377,7 +377,7 @@ def test_the_proxy_of_this_machine_is_used(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_proxy_of_this_machine_is_asked_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server(answering(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as server:
         env_proxy(monkeypatch, server)
-        with Running(to("https://upstream.example"), MemoryStore()) as proxy:
+        with BackgroundServer(to("https://upstream.example"), MemoryStore()) as proxy:
             head, body = asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 502 ")
         assert b"s3cret" not in body

@@ -23,7 +23,7 @@ from ibidem.live import fallback
 from ibidem.live import live as rewriter
 from ibidem.live.live import Rewriter
 from ibidem.live.pool import Workers
-from ibidem.live.recognition import PER_NOTE, Conversations
+from ibidem.live.recognition import PER_ENTRY, Conversations
 from ibidem.live.types import LiveRequest
 from ibidem.proxy.edge.app import WORKERS
 from ibidem.store import MemoryStore, SqliteStore, StoreError
@@ -434,9 +434,9 @@ def test_notes_of_other_runs_are_counted_as_memory() -> None:
         agent = Agent("the same prompt", outputs=1, lines=3)
         for turn in range(4):
             agent.hear([{"type": "tool_use", "id": f"{run} {turn}", "name": "Read", "input": {}}])
-            rewriter.rewrite(LiveRequest("anthropic", "", "", agent.request, 1e9 + run))
-    held = sum(PER_NOTE * each.session.notes for each in conversations._all.values())
-    assert held <= conversations.held <= 2**18
+            rewriter.rewrite_request(LiveRequest("anthropic", "", "", agent.request, 1e9 + run))
+    held = sum(PER_ENTRY * each.session.notes for each in conversations._all.values())
+    assert held <= conversations.memory_bytes <= 2**18
 
 
 # ── too large, and too many ─────────────────────────────────────────────────────────────────────────────────────────

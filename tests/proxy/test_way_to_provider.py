@@ -16,7 +16,7 @@ import pytest
 
 from ibidem.environment import install_command
 from ibidem.providers.egress import CERTIFICATE_VARIABLES
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.store import MemoryStore
 from tests.support.hops import NAME, Authority, http_proxy, socks_proxy
 from tests.support.raw import Script, Server, answering, asked, connect, to
@@ -70,7 +70,7 @@ def test_requests_leave_through_the_proxy_that_is_set(
         between(scheme, upstream, authority, known) as (hop, address),
     ):
         monkeypatch.setenv("https_proxy" if secure else "HTTP_PROXY", address)
-        with Running(to(provider(secure)), MemoryStore()) as proxy, connect(proxy.url) as client:
+        with BackgroundServer(to(provider(secure)), MemoryStore()) as proxy, connect(proxy.url) as client:
             for _ in range(2):
                 client.send(GET)
                 assert client.message("GET")[1] == b"ok"
@@ -101,7 +101,7 @@ def test_a_proxy_that_refuses_us_is_told_of_without_the_password(
         between(scheme, upstream, authority, "user:right", "user:wr0ng") as (_, address),
     ):
         monkeypatch.setenv("ALL_PROXY", address)
-        with Running(to(provider(True)), MemoryStore()) as proxy:
+        with BackgroundServer(to(provider(True)), MemoryStore()) as proxy:
             head, body = asked(proxy, GET)
             state = asked(proxy, b"GET /ibidem/api/state HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")[1]
         assert upstream.seen.empty()
@@ -115,7 +115,7 @@ def test_a_proxy_that_is_not_there_is_never_gone_around(scheme: str, monkeypatch
     with Server(answering(OK)) as upstream:
         monkeypatch.setenv("ALL_PROXY", f"{scheme}://user:s3cret@127.0.0.1:1")
         base = upstream.url.replace("127.0.0.1", "127.0.0.1.nip.test")
-        with Running(to(base), MemoryStore()) as proxy:
+        with BackgroundServer(to(base), MemoryStore()) as proxy:
             head, body = asked(proxy, GET)
         assert upstream.seen.empty()
     assert head.startswith(b"HTTP/1.1 502 ")
@@ -127,7 +127,7 @@ def test_what_is_excluded_goes_around_the_proxy(scheme: str, monkeypatch: pytest
     with Server(lambda peer: pytest.fail("nobody should come")) as hop:
         monkeypatch.setenv("ALL_PROXY", f"{scheme}://{hop.host.decode()}")
         monkeypatch.setenv("NO_PROXY", f"elsewhere.test,.{NAME}")
-        with Running(to(f"http://{NAME}"), MemoryStore()) as proxy:
+        with BackgroundServer(to(f"http://{NAME}"), MemoryStore()) as proxy:
             assert asked(proxy, GET)[0].startswith(b"HTTP/1.1 502 "), "there is no such name here"
 
 
@@ -141,7 +141,7 @@ def secure_upstream(authority: Authority) -> Iterator[str]:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(authority: Authority) -> None:
-    with secure_upstream(authority) as url, Running(to(url), MemoryStore()) as proxy:
+    with secure_upstream(authority) as url, BackgroundServer(to(url), MemoryStore()) as proxy:
         head, body = asked(proxy, GET)
         assert head.startswith(b"HTTP/1.1 502 ")
         assert b"ertificate" in body
@@ -161,7 +161,7 @@ def test_certificates_that_are_named_are_believed(
     (tmp_path / "folder").mkdir()
     shutil.copy(authority.file, tmp_path / "folder" / "company.pem")
     monkeypatch.setenv(variable, str(tmp_path / "folder" if folder else authority.file))
-    with secure_upstream(authority) as url, Running(to(url), MemoryStore()) as proxy:
+    with secure_upstream(authority) as url, BackgroundServer(to(url), MemoryStore()) as proxy:
         assert asked(proxy, GET)[1] == b"ok"
 
 
@@ -174,7 +174,7 @@ def test_a_folder_in_the_way_of_openssl_is_believed(
     (tmp_path / "folder").mkdir()
     shutil.copy(authority.file, tmp_path / "folder" / f"{told.strip()}.0")
     monkeypatch.setenv("SSL_CERT_DIR", f"/nowhere{os.pathsep}{tmp_path / 'folder'}")
-    with secure_upstream(authority) as url, Running(to(url), MemoryStore()) as proxy:
+    with secure_upstream(authority) as url, BackgroundServer(to(url), MemoryStore()) as proxy:
         assert asked(proxy, GET)[1] == b"ok"
 
 
@@ -189,7 +189,7 @@ def test_certificates_are_added_to_others_and_to_the_systems(
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(other.file))
     for each in (authority, other, system):
-        with secure_upstream(each) as url, Running(to(url), MemoryStore()) as proxy:
+        with secure_upstream(each) as url, BackgroundServer(to(url), MemoryStore()) as proxy:
             assert asked(proxy, GET)[1] == b"ok"
 
 

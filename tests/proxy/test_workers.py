@@ -12,10 +12,10 @@ import pytest
 
 from ibidem.live.pool import LATE_SECONDS, TooLate, Workers
 from ibidem.live.types import SYSTEM_CLOCK, RewriteResult
-from ibidem.providers.headers import Headers, first
+from ibidem.providers.headers import Headers, first_header
 from ibidem.proxy import commands, events, exchange
-from ibidem.proxy.edge import driver
-from ibidem.proxy.edge.connections import _head_end
+from ibidem.proxy.edge import exchange_driver
+from ibidem.proxy.edge.upstream_protocol import _head_end
 
 DONE = RewriteResult(result="unchanged")
 PATIENCE = 60.0
@@ -39,7 +39,7 @@ class Seen:
 def test_one_thread_works_as_long_as_it_is_not_late() -> None:
     async def main() -> None:
         workers, seen = Workers(4, "ibidem-test", SYSTEM_CLOCK), Seen()
-        some = (workers.finish(seen.work, PATIENCE, lambda: True) for _ in range(200))
+        some = (workers.run_task(seen.work, PATIENCE, lambda: True) for _ in range(200))
         assert await asyncio.gather(*some) == [DONE] * 200
         workers.pool.shutdown()
         assert seen.most <= len(seen.threads) <= 2  # one may be held up by a busy machine
@@ -56,22 +56,22 @@ def test_another_helps_out_while_one_is_stuck_and_retires_when_it_is_not() -> No
             return DONE
 
         with pytest.raises(TooLate) as error:
-            await workers.finish(stuck, 2 * LATE_SECONDS, lambda: True)
+            await workers.run_task(stuck, 2 * LATE_SECONDS, lambda: True)
         assert error.value.errand
         assert len(workers.stuck) == 1
-        assert await workers.finish(seen.work, PATIENCE, lambda: True) is DONE
+        assert await workers.run_task(seen.work, PATIENCE, lambda: True) is DONE
         with pytest.raises(TooLate):
-            await workers.finish(stuck, 2 * LATE_SECONDS, lambda: True)
-        assert workers.exhausted(0.0)
-        assert not workers.exhausted(PATIENCE)
+            await workers.run_task(stuck, 2 * LATE_SECONDS, lambda: True)
+        assert workers.is_exhausted(0.0)
+        assert not workers.is_exhausted(PATIENCE)
         with pytest.raises(TooLate) as error:
-            await workers.finish(seen.work, 2 * LATE_SECONDS, lambda: True)
+            await workers.run_task(seen.work, 2 * LATE_SECONDS, lambda: True)
         assert not error.value.errand, "nobody was there to begin with it"
         go.set()
         until = time.monotonic() + PATIENCE
         while workers.stuck or workers.pool._threads > 1:
             assert time.monotonic() < until
-            await workers.finish(seen.work, PATIENCE, lambda: True)
+            await workers.run_task(seen.work, PATIENCE, lambda: True)
         workers.pool.shutdown()
 
     asyncio.run(main())
@@ -84,8 +84,8 @@ def test_an_error_is_that_of_who_asked() -> None:
     async def main() -> None:
         workers = Workers(1, "ibidem-test", SYSTEM_CLOCK)
         with pytest.raises(ValueError, match="of ours"):
-            await workers.finish(wrong, PATIENCE, lambda: True)
-        assert await workers.finish(partial(RewriteResult, result="unchanged"), PATIENCE, lambda: True) == DONE
+            await workers.run_task(wrong, PATIENCE, lambda: True)
+        assert await workers.run_task(partial(RewriteResult, result="unchanged"), PATIENCE, lambda: True) == DONE
         workers.pool.shutdown()
 
     asyncio.run(main())
@@ -93,14 +93,14 @@ def test_an_error_is_that_of_who_asked() -> None:
 
 def test_whatever_happens_is_handled_and_whatever_is_commanded_is_carried_out() -> None:
     assert set(exchange._HANDLERS) == set(get_args(events.Event))
-    assert set(driver._CARRIED_OUT) == set(get_args(commands.Command))
+    assert set(exchange_driver._COMMAND_METHODS) == set(get_args(commands.Command))
 
 
 def test_of_a_header_that_stands_twice_each_is_known() -> None:
     found = Headers([("Accept", "a"), ("X-One", "1"), ("accept", "b")])
-    assert (first(found, "accept"), found.lasts["accept"], first(found, "x-one")) == ("a", "b", "1")
+    assert (first_header(found, "accept"), found.lasts["accept"], first_header(found, "x-one")) == ("a", "b", "1")
     assert list(found) == [("Accept", "a"), ("X-One", "1"), ("accept", "b")]
-    assert first([("Accept", "a"), ("accept", "b")], "accept") == "a"
+    assert first_header([("Accept", "a"), ("accept", "b")], "accept") == "a"
 
 
 USUAL = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"

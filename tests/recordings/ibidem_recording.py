@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ibidem.recordings.bodies import BodyWriter, RequestBodies
+from ibidem.recordings.body_store import BodyWriter, RequestBodies
 
 from .examples import Example, lines
 from .requests import T0, A, C, a, marked
@@ -27,7 +27,7 @@ class Tape:
         answer = {"text": f"event: message_start\ndata: {json.dumps({'message': {'id': f'msg_{at}'}})}\n\n"}
         row = {"ibidem_recording": 1, "at": T0 + at, "answered": T0 + at + 0.5, **self._about, "model": "named"}
         row |= {"status": status, "usage": USAGE if status == 200 else None, "answer": answer, "conversation": "r-c1"}
-        return row | self._writer.tell(RequestBodies(body, sent)) | more
+        return row | self._writer.encode_bodies(RequestBodies(body, sent)) | more
 
 
 def growing() -> bytes:

@@ -103,7 +103,7 @@ def test_lines_that_cannot_be_used_are_named(example: Example) -> None:
 @each
 def test_requests_are_of_their_format_and_valid(example: Example) -> None:
     for session in read(example):
-        dialect = formats.named(session.format)
+        dialect = formats.format_named(session.format)
         for request in session.requests():
             assert request.body[dialect.history_key]
             violations = ibidem.validate(request.body, format=session.format)
@@ -180,7 +180,7 @@ def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
 def test_what_a_packed_log_unpacks_to_is_bounded(
     pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.recordings.log.MAX_UNPACKED", 4 << 20)
+    monkeypatch.setattr("ibidem.recordings.log_file.MAX_UNPACKED", 4 << 20)
     small = EXAMPLES[0].data + b"\n" * ((4 << 20) - len(EXAMPLES[0].data))
     assert read(EXAMPLES[0], pack(small)) == read(EXAMPLES[0]), "exactly as much as may be"
     for large in (pack(small + b"\n"), pack(small) + pack(b"\n"), pack(b" " * (64 << 20))):
@@ -211,6 +211,6 @@ def test_a_count_that_is_none_costs_a_request_its_usage_at_most(odd: Any) -> Non
     }
     (session,) = recordings.read("some.log", json.dumps(record).encode())
     (request,) = session.requests()
-    assert (request.sent.usage is None) is (odd == 10**30), "what no request has counts for nothing said"
-    assert request.sent.usage is None or request.sent.usage.input == 7
+    assert (request.request.usage is None) is (odd == 10**30), "what no request has counts for nothing said"
+    assert request.request.usage is None or request.request.usage.input == 7
     assert session.skipped == []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ibidem.recordings import detached, log_backup
 from ibidem.recordings.detached import EDITABLE_LOGS, RowLinks, ThinkingSurvey, remove_thinking, survey_log
-from ibidem.recordings.discovery import logs_in
+from ibidem.recordings.discovery import find_logs
 from ibidem.recordings.log_backup import LogFileError, ReplaceableLog
 
 from . import hostile, pi
@@ -40,7 +40,7 @@ def answer(script: Script, name: str, *blocks: Json, model: str | None = SIGNING
 def without_thinking(data: bytes, layout: detached.EditableLog = CLAUDE) -> bytes:
     rows = data.splitlines(keepends=True)
     survey = survey_log(rows, layout)
-    return b"".join(remove_thinking(rows, layout, RowLinks([survey]), survey.remaining))
+    return b"".join(remove_thinking(rows, layout, RowLinks([survey]), survey.remaining_ids))
 
 
 def values(data: bytes) -> list[Any]:
@@ -135,7 +135,7 @@ def test_the_log_of_a_subagent_may_name_a_row_of_the_main_log() -> None:
     main = survey_log([lines(row) for row in (s.user("Begin"), answer(s, "m1", THOUGHT), s.user("Go"))], CLAUDE)
     fork = lines({"type": "fork-context-ref", "parentLastUuid": "u2"})
     own = survey_log([fork], CLAUDE)
-    (line,) = remove_thinking([fork], CLAUDE, RowLinks([own, main]), own.remaining)
+    (line,) = remove_thinking([fork], CLAUDE, RowLinks([own, main]), own.remaining_ids)
     assert json.loads(line)["parentLastUuid"] == "u1"
 
 
@@ -317,7 +317,7 @@ def upper(given: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def replace(log: ReplaceableLog, edit: Callable[[Iterable[bytes]], Iterable[bytes]] = upper, number: int = 1) -> Path:
-    return log.replace(log.signature(), edit, number)
+    return log.replace(log.read_signature(), edit, number)
 
 
 def there(log: ReplaceableLog) -> dict[str, bytes]:
@@ -340,13 +340,13 @@ def test_no_reader_takes_a_backup_for_a_log(log: ReplaceableLog) -> None:
     replace(log)
     replace(log, number=2)
     assert len(there(log)) == 3
-    assert logs_in(log.path.parent) == [log.path]
+    assert find_logs(log.path.parent) == [log.path]
     assert not [name for name in there(log) if name.endswith(".jsonl") and name != "s1.jsonl"]
 
 
 def test_a_backup_is_restored(log: ReplaceableLog) -> None:
     replace(log)
-    assert log.backups() == {1}
+    assert log.backup_numbers() == {1}
     log.restore(1)
     assert there(log) == {"s1.jsonl": OLD}
 
@@ -466,7 +466,7 @@ def test_a_log_that_changes_meanwhile_is_not_replaced(
 
 
 def test_a_log_that_changed_since_it_was_surveyed_is_not_even_read(log: ReplaceableLog) -> None:
-    signature = log.signature()
+    signature = log.read_signature()
     log.path.write_bytes(b"another\n")
     with pytest.raises(LogFileError, match="changed while it was read"):
         log.replace(signature, lambda given: pytest.fail("it was read"), 1)
@@ -537,10 +537,10 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_plain_log_is_refused(log: ReplaceableLog, name: str) -> None:
     prepare, why = REFUSED[name]
-    signature = log.signature()
+    signature = log.read_signature()
     prepare(log)
     before = sorted(each.name for each in log.path.parent.iterdir())
-    for act in (lambda: log.replace(signature, upper, 1), log.signature, lambda: list(log.lines())):
+    for act in (lambda: log.replace(signature, upper, 1), log.read_signature, lambda: list(log.read_lines())):
         with pytest.raises(LogFileError, match=why):
             act()
     assert sorted(each.name for each in log.path.parent.iterdir()) == before
@@ -550,7 +550,7 @@ def test_what_is_no_plain_log_is_refused(log: ReplaceableLog, name: str) -> None
 def test_no_link_is_followed_that_appears_after_the_first_look(
     log: ReplaceableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signature = log.signature()
+    signature = log.read_signature()
     _folder_linked(log)
     monkeypatch.setattr(Path, "is_symlink", lambda self: False)
     with pytest.raises(NotADirectoryError):

@@ -15,7 +15,7 @@ import pytest
 
 from ibidem import recordings
 from ibidem.recordings import LogError
-from ibidem.recordings.discovery import LOG_ENDINGS, discover, discover_by_agent, load, logs_in
+from ibidem.recordings.discovery import LOG_ENDINGS, discover_by_agent, discover_logs, find_logs, load_log
 
 PLATFORMS = ("linux", "darwin", "win32")
 FOUND = [
@@ -57,7 +57,7 @@ def put(root: Path, *names: str) -> None:
 
 
 def found(home: Path, platform: str = "linux", **environ: str) -> list[str]:
-    return [path.relative_to(home).as_posix() for path in discover(environ, home, platform)]
+    return [path.relative_to(home).as_posix() for path in discover_logs(environ, home, platform)]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -74,7 +74,7 @@ def test_logs_are_told_by_agent(tmp_path: Path, platform: str) -> None:
     assert set(by_agent) <= {reader.agent for reader in recordings.READERS}
     assert list(by_agent) == ["claude-code", "codex", "copilot-cli", "gemini-cli", "pi", "opencode"]
     assert [len(paths) for paths in by_agent.values()] == [3, 4, 3, 4, 3, 1]
-    everything = discover(environ, tmp_path, platform)
+    everything = discover_logs(environ, tmp_path, platform)
     assert sorted(path for paths in by_agent.values() for path in paths) == everything
     assert all(paths == [path for path in everything if path in paths] for paths in by_agent.values())
     assert discover_by_agent({}, tmp_path / "nobody", platform) == {}
@@ -89,7 +89,7 @@ def test_one_file_has_one_agent(tmp_path: Path) -> None:
 def test_folders_take_every_ending_packed_and_plain(tmp_path: Path) -> None:
     names = [f"a{ending}{packing}" for ending in (".json", ".jsonl", ".traj") for packing in ("", ".gz", ".zst")]
     put(tmp_path, *names, "a.txt", "a.gz", "a.tar.gz", "opencode.db")
-    assert [path.name for path in logs_in(tmp_path)] == sorted([*names, "opencode.db"])
+    assert [path.name for path in find_logs(tmp_path)] == sorted([*names, "opencode.db"])
     assert sorted(LOG_ENDINGS) == sorted(name[1:] for name in names)
 
 
@@ -143,7 +143,7 @@ def test_links_that_go_in_circles_do_no_harm(tmp_path: Path) -> None:
     link(tmp_path / ".claude/projects/a/again", tmp_path / ".claude")
     link(tmp_path / ".claude/projects/self", tmp_path / ".claude/projects/self")
     assert found(tmp_path) == [".claude/projects/a/1.jsonl"]
-    assert [path.name for path in logs_in(tmp_path)] == ["1.jsonl"]
+    assert [path.name for path in find_logs(tmp_path)] == ["1.jsonl"]
 
 
 def test_folders_that_cannot_be_read_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ def test_folders_that_cannot_be_read_are_passed_over(tmp_path: Path, monkeypatch
 def test_logs_below_a_folder(tmp_path: Path) -> None:
     wanted = [".hidden/a.jsonl", "b.json", "c.traj", "d/e.jsonl.zst", "opencode.db"]
     put(tmp_path, *wanted, "readme.md", "d/other.db")
-    assert [path.relative_to(tmp_path).as_posix() for path in logs_in(tmp_path)] == wanted
-    assert logs_in(tmp_path / "readme.md") == [tmp_path / "readme.md"]
-    assert load(tmp_path / "b.json") == b"{}"
+    assert [path.relative_to(tmp_path).as_posix() for path in find_logs(tmp_path)] == wanted
+    assert find_logs(tmp_path / "readme.md") == [tmp_path / "readme.md"]
+    assert load_log(tmp_path / "b.json") == b"{}"
 
 
 INFO = {"role": "user", "time": {"created": 1}}
@@ -216,9 +216,9 @@ def test_what_opencode_keeps_reads_like_an_export(tmp_path: Path, make: Callable
     data = tmp_path / ".local/share/opencode"
     path = make(data)
     before = path.read_bytes() if path.is_file() else b""
-    assert discover({}, tmp_path, "linux") == [path]
-    assert path in logs_in(data)
-    [session] = recordings.read(str(path), load(path))
+    assert discover_logs({}, tmp_path, "linux") == [path]
+    assert path in find_logs(data)
+    [session] = recordings.read(str(path), load_log(path))
     assert (session.agent, session.project, session.name, session.length) == ("opencode", "/shop", "s1", 1)
     assert (session.id, session.title) == ("s1", "Greeting")
     assert session.segments[0].history == [
@@ -234,7 +234,7 @@ def test_the_database_comes_before_the_files_it_took_over(tmp_path: Path) -> Non
     data = tmp_path / ".local/share/opencode"
     path = store_database(data)
     store_files(data)
-    assert discover({}, tmp_path, "linux") == [path]
+    assert discover_logs({}, tmp_path, "linux") == [path]
 
 
 def test_another_database_gets_a_clear_message(tmp_path: Path) -> None:
@@ -243,10 +243,10 @@ def test_another_database_gets_a_clear_message(tmp_path: Path) -> None:
         database.execute("CREATE TABLE something (id TEXT)")
         database.commit()
     with pytest.raises(recordings.LogError, match="not a database of OpenCode's"):
-        load(path)
+        load_log(path)
     path.write_bytes(path.read_bytes()[:100] + b"rubbish" * 100)
     with pytest.raises(recordings.LogError, match=r"opencode\.db: "):
-        load(path)
+        load_log(path)
 
 
 def link(path: Path, target: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_pipe_a_socket_or_a_device_is_not_opened(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         for path in (pipe, address, Path("/dev/zero")):
-            assert logs_in(path) == [path]
+            assert find_logs(path) == [path]
             with pytest.raises(LogError, match="not a regular file"):
-                load(path)
-        assert set(logs_in(tmp_path)) == {pipe, address}
+                load_log(path)
+        assert set(find_logs(tmp_path)) == {pipe, address}

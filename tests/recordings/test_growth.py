@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings.beginnings import Beginnings, shared
+from ibidem.recordings.shared_prefixes import PrefixTree, common_prefix_length
 from tests.support.timed import best
 
 from . import codex, copilot_cli, gemini_cli, opencode, pi
@@ -101,23 +101,23 @@ def test_time_grows_no_faster_than_what_is_told(name: str) -> None:
 
 def test_a_history_begins_like_the_one_it_has_most_in_common_with() -> None:
     one, two, three = ({"role": "user", "content": [{"text": word, "n": 1}]} for word in ("one", "two", "three"))
-    known = Beginnings()
-    assert known.longest([one]) == []
+    known = PrefixTree()
+    assert known.longest_prefix([one]) == []
     for history in ([one, two, three], [two], [one, three]):
-        known.add(history)
+        known.add_history(history)
     alike = {"content": [{"n": 1, "text": "one"}], "role": "user"}
-    found = known.longest([alike, two, one])
+    found = known.longest_prefix([alike, two, one])
     assert found == [one, two]
     assert found[0] is one, "segments share their entries"
-    assert known.longest([three]) == []
-    assert known.longest([alike, {**two, "content": [{"text": "two", "n": "1"}]}]) == [one]
-    assert shared([one, two], [alike, two, three]) == 2
+    assert known.longest_prefix([three]) == []
+    assert known.longest_prefix([alike, {**two, "content": [{"text": "two", "n": "1"}]}]) == [one]
+    assert common_prefix_length([one, two], [alike, two, three]) == 2
 
 
 def test_what_is_too_deep_to_look_at_is_equal_to_itself() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"in": deep}
-    known = Beginnings()
-    known.add([deep, {"in": [deep]}])
-    assert [len(known.longest(history)) for history in ([{**deep}, {"in": [deep]}], [{"in": deep}])] == [2, 0]
+    known = PrefixTree()
+    known.add_history([deep, {"in": [deep]}])
+    assert [len(known.longest_prefix(history)) for history in ([{**deep}, {"in": [deep]}], [{"in": deep}])] == [2, 0]

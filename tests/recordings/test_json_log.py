@@ -11,8 +11,8 @@ import pytest
 
 from ibidem import recordings
 from ibidem.billing.usage import Usage
-from ibidem.proxy.edge.server import Running
-from ibidem.recordings.json_log import LoggedExchange, read_json_log
+from ibidem.proxy.edge.server import BackgroundServer
+from ibidem.recordings.proxy_json_log import LoggedExchange, read_usage_log
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream, conv
 from ibidem.wire import zstd
@@ -45,7 +45,7 @@ EXCHANGE = LoggedExchange(
 
 
 def read(*rows: Any) -> list[LoggedExchange] | None:
-    return read_json_log("some.log", lines(*rows))
+    return read_usage_log("some.log", lines(*rows))
 
 
 def test_a_row_is_read() -> None:
@@ -56,12 +56,12 @@ def test_a_row_is_read() -> None:
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
 def test_a_packed_log_says_the_same(pack: Any) -> None:
-    assert read_json_log("some.log", pack(lines(ROW, ROW))) == [EXCHANGE, EXCHANGE]
+    assert read_usage_log("some.log", pack(lines(ROW, ROW))) == [EXCHANGE, EXCHANGE]
 
 
 def test_a_damaged_log_is_named() -> None:
     with pytest.raises(recordings.LogError, match=r"^some\.log: starts like a gzip file"):
-        read_json_log("some.log", gzip.compress(lines(*[ROW] * 2000)) + b"\x1f\x8brubbish")
+        read_usage_log("some.log", gzip.compress(lines(*[ROW] * 2000)) + b"\x1f\x8brubbish")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_damaged_log_is_named() -> None:
     ids=lambda data: repr(data[:30]),
 )
 def test_any_other_file_is_none(data: bytes) -> None:
-    assert read_json_log("some.log", data) is None
+    assert read_usage_log("some.log", data) is None
 
 
 def test_a_row_of_an_older_proxy_says_less() -> None:
@@ -114,11 +114,11 @@ def test_what_the_proxy_writes_is_read(tmp_path: Path) -> None:
     head = f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kettle/3 (x)\r\nContent-Length: {len(body)}"
     with (
         Upstream(lambda _: Says("ok")) as upstream,
-        Running(to(upstream.url, json_log=str(log)), MemoryStore()) as proxy,
+        BackgroundServer(to(upstream.url, json_log=str(log)), MemoryStore()) as proxy,
     ):
         for _ in range(2):
             asked(proxy, f"{head}\r\n\r\n".encode() + body)
-    found = read_json_log(str(log), log.read_bytes())
+    found = read_usage_log(str(log), log.read_bytes())
     assert found is not None
     assert [(each.model, each.format, each.client) for each in found] == [
         ("claude-opus-4-6", "anthropic", "kettle/3")

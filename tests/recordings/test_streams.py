@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings import LogFileStream, streams
-from ibidem.recordings.log import read_log
-from ibidem.recordings.streams import LongLine
+from ibidem.recordings import LogFileStream, log_streams
+from ibidem.recordings.log_file import read_log
+from ibidem.recordings.log_streams import LongLine
 
 from .examples import Example
 from .test_contract import each
@@ -36,13 +36,13 @@ def test_what_an_agent_adds_meanwhile_is_not_read(tmp_path: Path) -> None:
     log = LogFileStream(path, path.stat().st_size)
     with path.open("ab") as file:
         file.write(b'{"c": 3}\n')
-    assert [*log.lines()] == [b'{"a": 1}', b'{"b": 2}']
-    assert b"".join(log.chunks()) == log.whole() == log.beginning(1000) == b'{"a": 1}\n{"b": 2}\n'
+    assert [*log.iter_lines()] == [b'{"a": 1}', b'{"b": 2}']
+    assert b"".join(log.iter_chunks()) == log.read_all() == log.read_start(1000) == b'{"a": 1}\n{"b": 2}\n'
 
 
 def test_a_line_that_is_too_long_is_skipped_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(streams, "CHUNK_BYTES", 30)
+    monkeypatch.setattr(log_streams, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(log_streams, "CHUNK_BYTES", 30)
     rows = [b'{"n": 1}', b'{"n": 2, "text": "' + b"x" * 500 + b'"}', b'{"n": 3}', b"", b'{"n": 4}']
     for place in range(len(rows)):
         order = rows[place:] + rows[:place]
@@ -59,10 +59,10 @@ def test_a_line_that_is_too_long_is_skipped_and_named(tmp_path: Path, monkeypatc
 def test_a_line_of_just_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = b'{"n": 1}'
     for limit in (len(row), len(row) + 1):
-        monkeypatch.setattr(streams, "MAX_LINE_BYTES", limit)
+        monkeypatch.setattr(log_streams, "MAX_LINE_BYTES", limit)
         path = tmp_path / "log.jsonl"
         path.write_bytes(row + b"\n" + row + b"\n" + row)
         stream = LogFileStream(path, path.stat().st_size)
-        found = list(stream.lines())
+        found = list(stream.iter_lines())
         assert len(found) == 3
         assert all(isinstance(line, LongLine) == (limit == len(row)) for line in found[:2])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings.titles import TITLE_LENGTH, on_one_line, title_of
+from ibidem.recordings.titles import TITLE_LENGTH, prompt_title, title_line
 
 from . import claude_code, codex, gemini_cli, opencode, pi
 from .examples import lines
@@ -127,18 +127,18 @@ ODD: tuple[Any, ...] = (None, 1, "", "\x00", [], [None], [1], ["x"], {}, {"text"
 @pytest.mark.parametrize("case", TITLES)
 def test_the_title_is_what_the_user_asked_for_first(case: str) -> None:
     history, title = TITLES[case]
-    assert title_of(history) == title
+    assert prompt_title(history) == title
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_what_is_no_text_is_no_title(odd: Any) -> None:
-    assert title_of([{"role": "user", "content": odd}, {"role": odd}, {"role": "user", "parts": odd}]) == ""
+    assert prompt_title([{"role": "user", "content": odd}, {"role": odd}, {"role": "user", "parts": odd}]) == ""
 
 
 def test_a_long_prompt_is_cut() -> None:
-    assert on_one_line("word " * 200) == "word " * 23 + "word…"
-    assert on_one_line("x" * TITLE_LENGTH) == "x" * TITLE_LENGTH
-    assert on_one_line("x" * (TITLE_LENGTH + 1)) == "x" * (TITLE_LENGTH - 1) + "…"
+    assert title_line("word " * 200) == "word " * 23 + "word…"
+    assert title_line("x" * TITLE_LENGTH) == "x" * TITLE_LENGTH
+    assert title_line("x" * (TITLE_LENGTH + 1)) == "x" * (TITLE_LENGTH - 1) + "…"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_long_prompt_is_cut() -> None:
 )
 def test_a_title_takes_no_longer_than_its_text(piece: str) -> None:
     begun = time.process_time()
-    title_of([user(piece * 100_000), user("x" + piece * 100_000), *[user(piece)] * 10_000])
+    prompt_title([user(piece * 100_000), user("x" + piece * 100_000), *[user(piece)] * 10_000])
     assert time.process_time() - begun < 2
 
 
@@ -236,7 +236,7 @@ def test_users_of_pi_name_sessions() -> None:
     [("Foxes", "Foxes"), ("New session - 2026-01-01T10:00:00.000Z", "Was ist hier? 🦊"), (None, "Was ist hier? 🦊")],
 )
 def test_opencode_names_its_sessions(told: str | None, title: str) -> None:
-    export = recordings.log.read_log("", opencode.EXAMPLES[0].data).rows[0][1]
+    export = recordings.log_file.read_log("", opencode.EXAMPLES[0].data).rows[0][1]
     named = export | {"info": export["info"] | {"title": told}}
     [session] = recordings.read("some.log", lines(named))
     assert session.title == title

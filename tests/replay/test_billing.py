@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import Caching
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 
 FRESH, READ, WRITE, HOUR = 10.0, 1.0, 12.5, 20.0
 RATES = Rates(FRESH, READ, WRITE, HOUR)
-PRICE = Price("toy", ((0, RATES),), Caching(minimum=0, lifetime=300, lifetime_1h=3600))
+PRICE = Price("toy", ((0, RATES),), CacheRules(minimum=0, lifetime=300, lifetime_1h=3600))
 PRICES = Prices({"toy": PRICE})
 PART = 19
 """What every part costs beside its words, with the weights of a provider that is not known."""
@@ -40,7 +40,7 @@ def session(*requests: RecordedRequest, sizes: Sequence[int] = (81,) * 8, **fiel
 
 
 def replay(found: Recording, prices: Prices = PRICES) -> Replay:
-    return Replay(found, prices, words, messages_of(found))
+    return Replay(found, prices, words, parse_histories(found))
 
 
 def sent(length: int, at: float | None = None, usage: Usage | None = None, model: str = "toy") -> RecordedRequest:
@@ -77,7 +77,7 @@ def test_a_new_segment_shares_what_is_the_same() -> None:
 
 def test_a_prefix_is_found_in_steps_and_from_a_minimum_on() -> None:
     """Where the log shows the head; elsewhere tools and instructions are missing, and limits cannot be told."""
-    price = replace(PRICE, caching=Caching(minimum=250, step=128))
+    price = replace(PRICE, caching=CacheRules(minimum=250, step=128))
     found = session(sent(1), sent(3), sent(5), head={"instructions": " ".join(["word"] * 60)})
     assert replay(found, Prices({"toy": price})).bill().costs == [
         160 * WRITE,
@@ -117,8 +117,8 @@ def test_growth_that_was_not_logged_does_not_spoil_the_scale() -> None:
 def test_the_bill_of_what_was_recorded_is_the_recorded_bill() -> None:
     used = [Usage(3, 0, 97), Usage(3, 100, 197), Usage(3, 300, 100, 97)]
     found = replay(session(*(sent(2 * n + 1, usage=each) for n, each in enumerate(used))))
-    assert found.bill().costs == pytest.approx(found.recorded())
-    assert found.recorded() == pytest.approx(
+    assert found.bill().costs == pytest.approx(found.recorded_costs())
+    assert found.recorded_costs() == pytest.approx(
         [
             3 * FRESH + 97 * WRITE,
             3 * FRESH + 100 * READ + 197 * WRITE,
@@ -140,7 +140,7 @@ def test_requests_without_usage_are_computed_from_those_that_have_it() -> None:
     used = [Usage(written=1100), None, Usage(read=1300, written=200)]
     found = replay(session(*(sent(2 * n + 1, usage=each) for n, each in enumerate(used))))
     assert [step.size for step in found.steps] == [1100, 1300, 1500]
-    assert found.recorded()[1] is None
+    assert found.recorded_costs()[1] is None
 
 
 # ── under a profile ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,4 +213,4 @@ VIEWS = {
 def test_views_part_at_the_first_message_they_send_differently(kind: str) -> None:
     first, second, place = VIEWS[kind]
     views = [SentView([MessageChange(message, key, 1.0) for message, key in each]) for each in (first, second)]
-    assert views[0].parts_from(views[1], 9) == views[1].parts_from(views[0], 9) == place
+    assert views[0].first_difference(views[1], 9) == views[1].first_difference(views[0], 9) == place

@@ -8,29 +8,36 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.caching import Caching
-from ibidem.billing.lifetimes import Pauses
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import IdleTimes
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.replay.caching import CACHING_NAMES, CachingName, Keeping, cached_bill, pauses_of, recorded_as
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.caching_replay import (
+    CACHING_NAMES,
+    CachePolicyRun,
+    CachingName,
+    bill_with_caching,
+    count_idle_times,
+    recorded_caching,
+)
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 from tests.replay.test_billing import FRESH, HOUR, PRICE, READ, WRITE, message, sent, session, words
 
 MARKED = replace(
-    PRICE, caching=Caching(minimum=0, lifetime=300, lifetime_1h=3600, marks=True, hour=True), window=100_000
+    PRICE, caching=CacheRules(minimum=0, lifetime=300, lifetime_1h=3600, marks=True, hour=True), window=100_000
 )
 OTHER = replace(MARKED, model="other")
 FIXED: tuple[CachingName, ...] = ("none", "5m", "1h")
 
 
 def replayed(found: Recording, price: Any = MARKED) -> Replay:
-    return Replay(found, Prices({"toy": price, "other": replace(price, model="other")}), words, messages_of(found))
+    return Replay(found, Prices({"toy": price, "other": replace(price, model="other")}), words, parse_histories(found))
 
 
 def costs(found: Recording, caching: CachingName, price: Any = MARKED, **settings: Any) -> list[float]:
-    return cached_bill(replayed(found, price), None, caching, **settings).costs
+    return bill_with_caching(replayed(found, price), None, caching, **settings).costs
 
 
 PAUSED = (sent(1, 0.0), sent(3, 100.0), sent(5, 1000.0), sent(7, 9000.0))
@@ -48,11 +55,11 @@ def test_a_pause_decides_what_each_lifetime_finds() -> None:
 
 
 def test_what_was_kept_for_an_hour_is_found_after_a_pause_and_the_rest_is_not() -> None:
-    keeping = Keeping(replayed(session(*PAUSED)), "5m")
+    keeping = CachePolicyRun(replayed(session(*PAUSED)), "5m")
     for number, long in enumerate((1, 1, 1, -1)):
-        kept = keeping.decide(number)
+        kept = keeping.decide_ttl(number)
         keeping.decisions[-1] = kept._replace(long=long)
-        keeping.serve(number, SentView())
+        keeping.serve_request(number, SentView())
     expected = [100 * HOUR, 100 * READ + 200 * WRITE, 100 * READ + 400 * WRITE, 700 * WRITE]
     assert keeping.bill.costs == expected
 
@@ -61,8 +68,8 @@ def test_what_a_profile_changes_is_written_again_under_every_lifetime() -> None:
     found = replayed(session(sent(1), sent(3), sent(5)))
     views = [SentView(), SentView(), SentView([MessageChange(1, 7, 50.0)])]
     for caching, dear in (("5m", WRITE), ("1h", HOUR)):
-        assert cached_bill(found, views, caching).costs[2] == 100 * READ + 350 * dear  # type: ignore[arg-type]
-        missed = cached_bill(found, views, caching, after_break="miss")  # type: ignore[arg-type]
+        assert bill_with_caching(found, views, caching).costs[2] == 100 * READ + 350 * dear  # type: ignore[arg-type]
+        missed = bill_with_caching(found, views, caching, after_break="miss")  # type: ignore[arg-type]
         assert missed.costs[2] == 450 * dear
         assert (missed.breaks, missed.rewrites) == (1, 300 * (dear - READ) - 50 * (dear - READ))
 
@@ -101,7 +108,7 @@ ONE_HOUR = used(
 
 def test_the_lifetime_that_was_recorded_costs_what_was_recorded() -> None:
     for found, caching in ((FIVE, "5m"), (ONE_HOUR, "1h")):
-        assert recorded_as(replayed(found)) == caching
+        assert recorded_caching(replayed(found)) == caching
         assert costs(found, caching) == pytest.approx(costs(found, "recorded"))
 
 
@@ -127,7 +134,7 @@ def test_another_model_finds_nothing() -> None:
 
 def test_a_log_without_caching_says_nothing_about_caches() -> None:
     found = used(Usage(fresh=100), Usage(fresh=300), Usage(fresh=500), Usage(fresh=700))
-    assert recorded_as(replayed(found)) == "none"
+    assert recorded_caching(replayed(found)) == "none"
     assert costs(found, "none") == pytest.approx(costs(found, "recorded"))
     assert costs(found, "5m") == pytest.approx(costs(session(*PAUSED), "5m"))
 
@@ -139,7 +146,7 @@ def test_what_was_sent_behind_the_last_mark_stays_fresh() -> None:
 
 def test_a_client_that_changes_its_lifetime_is_taken_as_it_was() -> None:
     found = used(Usage(written_1h=100), Usage(read=100, written_1h=200), Usage(read=300, written=200))
-    asked = [Keeping(replayed(found), "auto")._asked(number, None, 0.0).long for number in range(3)]
+    asked = [CachePolicyRun(replayed(found), "auto")._cache_request(number, None, 0.0).long for number in range(3)]
     assert asked == [True, True, False]
 
 
@@ -153,7 +160,7 @@ def test_without_room_it_is_as_the_client_asks() -> None:
 
 @pytest.mark.parametrize("start", FIXED)
 def test_with_room_for_anything_pauses_decide(start: CachingName) -> None:
-    often, never = Pauses((50, 50, 0), (50, 50, 0), 2), Pauses((9000, 0, 0), (9000, 0, 0), 200)
+    often, never = IdleTimes((50, 50, 0), (50, 50, 0), 2), IdleTimes((9000, 0, 0), (9000, 0, 0), 200)
     found = session(*PAUSED, sizes=(2000,) * 8)
     assert costs(found, "auto", prior=often, start=start, credit=1e9) == costs(found, "1h")
     quick = session(*(sent(2 * number + 1, 5.0 * number) for number in range(4)), sizes=(2000,) * 8)
@@ -166,8 +173,8 @@ def test_with_room_for_anything_pauses_decide(start: CachingName) -> None:
 def test_a_history_that_was_rewritten_is_decided_anew() -> None:
     found = session(*PAUSED)
     found.segments.append(RecordedSegment([message("user", 31)], [sent(1, 9100.0)], 0, "compaction"))
-    keeping = Keeping(replayed(found), "auto", start="5m")
-    keeping.finish(())
+    keeping = CachePolicyRun(replayed(found), "auto", start="5m")
+    keeping.serve_rest(())
     assert [kept.requests for kept in keeping.decisions] == [1, 2, 3, 4, 1]
 
 
@@ -175,8 +182,8 @@ def test_a_history_that_went_back_goes_on_from_where_it_was() -> None:
     found = session(*PAUSED)
     kept = found.segments[0].history[:4]
     found.segments.append(RecordedSegment([*kept, message("user", 31)], [sent(5, 9100.0)], 4, "rewind"))
-    keeping = Keeping(replayed(found), "auto", start="5m")
-    keeping.finish(())
+    keeping = CachePolicyRun(replayed(found), "auto", start="5m")
+    keeping.serve_rest(())
     assert [kept.requests for kept in keeping.decisions] == [1, 2, 3, 4, 3]
 
 
@@ -185,7 +192,7 @@ def test_a_history_that_went_back_goes_on_from_where_it_was() -> None:
 
 def test_a_provider_that_keeps_by_itself_is_billed_as_recorded() -> None:
     found = replayed(FIVE, PRICE)
-    bills = [cached_bill(found, None, caching).costs for caching in CACHING_NAMES]
+    bills = [bill_with_caching(found, None, caching).costs for caching in CACHING_NAMES]
     assert bills == [bills[0]] * len(CACHING_NAMES)
 
 
@@ -194,8 +201,8 @@ def test_a_provider_that_keeps_by_itself_is_billed_as_recorded() -> None:
 
 def test_pauses_are_those_between_an_answer_and_the_next_request() -> None:
     found = session(*PAUSED)
-    assert pauses_of(found) == Pauses((1, 1, 1), (0, 0, 0), 1)
-    assert pauses_of(session(sent(1), sent(3))) == Pauses(conversations=1)
+    assert count_idle_times(found) == IdleTimes((1, 1, 1), (0, 0, 0), 1)
+    assert count_idle_times(session(sent(1), sent(3))) == IdleTimes(conversations=1)
 
 
 def test_a_loop_of_tools_is_told_from_the_user() -> None:
@@ -206,4 +213,4 @@ def test_a_loop_of_tools_is_told_from_the_user() -> None:
     ]
     requests = [RecordedRequest(1, "toy", 0.0, 1.0), RecordedRequest(3, "toy", 400.0, 401.0)]
     found = Recording("test", "openai-chat", [RecordedSegment(history, requests)])
-    assert pauses_of(found) == Pauses((0, 0, 0), (0, 1, 0), 1)
+    assert count_idle_times(found) == IdleTimes((0, 0, 0), (0, 1, 0), 1)

@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem import recordings
-from ibidem.billing.budget import Economy
-from ibidem.billing.caching import Caching
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedSegment, Recording
-from ibidem.replay import hindsight
-from ibidem.replay.billing import Replay, messages_of
-from ibidem.replay.phases import Phase, Stage, TextStages
+from ibidem.replay import offline_optimum
+from ibidem.replay.eviction_windows import EvictionWindow, TextChange, TextStages
+from ibidem.replay.replay_bill import Replay, parse_histories
+from ibidem.replay.sent_views import MessageChange, SentView
 from ibidem.replay.simulate import Simulation
-from ibidem.replay.views import MessageChange, SentView
-from ibidem.report.measure import WORLDS
+from ibidem.report.measure import SCENARIOS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision import Evict
-from ibidem.strategies.revision.entry import Entry
+from ibidem.strategies.revision.entry import InventoryEntry
 from tests.replay.test_billing import PRICE, message, replay, sent, words
 from tests.report.test_report import content, log
 from tests.support.evict import NO_CLOCKS
@@ -53,12 +53,12 @@ def view_after(candidates: Sequence[Candidate], point: int) -> SentView:
     )
 
 
-def phase(first: int, last: int, candidates: Sequence[Candidate]) -> Phase:
+def phase(first: int, last: int, candidates: Sequence[Candidate]) -> EvictionWindow:
     staged_texts = [
-        TextStages(Entry(each.message, (), "result", "", 0), None, [Stage(each.first, last, EDIT)])
+        TextStages(InventoryEntry(each.message, (), "result", "", 0), None, [TextChange(each.first, last, EDIT)])
         for each in candidates
     ]
-    return Phase(first, last, staged_texts, [], lambda point: view_after(candidates, point))
+    return EvictionWindow(first, last, staged_texts, [], lambda point: view_after(candidates, point))
 
 
 def by_trying(
@@ -101,7 +101,7 @@ def cases(draw: st.DrawFn) -> tuple[Replay, list[tuple[int, int, list[Candidate]
         other = [*history[:kept], *(message("user", size) for size in sizes[kept:])]
         segments.append(RecordedSegment(other, requests[cut:], kept, "rewind"))
     head = draw(st.sampled_from([{}, {"instructions": "word " * 50}]))
-    caching = Caching(minimum=draw(st.sampled_from([0, 120])), step=draw(st.sampled_from([1, 16])), lifetime=300)
+    caching = CacheRules(minimum=draw(st.sampled_from([0, 120])), step=draw(st.sampled_from([1, 16])), lifetime=300)
     session = Recording("test", "openai-chat", segments, head=head)
     parts = []
     for first, last in ((0, cut), (cut, count)):
@@ -117,17 +117,17 @@ def cases(draw: st.DrawFn) -> tuple[Replay, list[tuple[int, int, list[Candidate]
 
 
 @settings(max_examples=150, deadline=None)
-@given(cases(), st.sampled_from(WORLDS), st.booleans())
+@given(cases(), st.sampled_from(SCENARIOS), st.booleans())
 def test_it_is_the_best_of_all_choices(
     case: tuple[Replay, list[tuple[int, int, list[Candidate]]]], world: Any, by_rule: bool
 ) -> None:
     found, parts = case
     phases = [phase(*part) for part in parts]
-    best = hindsight.best(found, phases, after_break=world, by_rule=by_rule)
+    best = offline_optimum.find_optimum(found, phases, after_break=world, by_rule=by_rule)
     least, choices = by_trying(found, parts, after_break=world, by_rule=by_rule)
     assert best.cost == least
     assert best.points in choices
-    views = hindsight.chosen(phases, best.points)
+    views = offline_optimum.views_for(phases, best.points)
     assert found.bill(views, after_break=world, by_rule=by_rule).cost == best.cost
 
 
@@ -140,30 +140,30 @@ def test_a_change_that_pays_is_made_and_one_that_does_not_is_left() -> None:
         )
     )
     one = [Candidate(0, 1, 60.0)]
-    best = hindsight.best(found, [phase(0, len(lengths), one)])
+    best = offline_optimum.find_optimum(found, [phase(0, len(lengths), one)])
     assert best.points == (1,)
     assert found.bill().cost - best.cost > 0
     few = replay(
         Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, [sent(3), sent(5), sent(7)])])
     )
-    assert hindsight.best(few, [phase(0, 3, one)]) == (few.bill().cost, ())
+    assert offline_optimum.find_optimum(few, [phase(0, 3, one)]) == (few.bill().cost, ())
 
 
 def test_a_cold_moment_is_free() -> None:
     requests = [sent(3, 0.0), sent(5, 10.0), sent(7, 1000.0)]
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, requests)]))
     one = [Candidate(0, 1, 60.0)]
-    for world in WORLDS:
-        best = hindsight.best(found, [phase(0, 3, one)], after_break=world)
+    for world in SCENARIOS:
+        best = offline_optimum.find_optimum(found, [phase(0, 3, one)], after_break=world)
         assert best.points == (2,)
         assert best.cost == found.bill().cost - 60 * PRICE.rates(0).write
 
 
 def test_nothing_to_choose_from_is_nothing_done() -> None:
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 4, [sent(1), sent(3)])]))
-    assert hindsight.best(found, [phase(0, 2, [])]) == (found.bill().cost, ())
+    assert offline_optimum.find_optimum(found, [phase(0, 2, [])]) == (found.bill().cost, ())
     empty = replay(Recording("test", "openai-chat", []))
-    assert hindsight.best(empty, []) == (0.0, ())
+    assert offline_optimum.find_optimum(empty, []) == (0.0, ())
 
 
 # ── the edits of a profile ──────────────────────────────────────────────────────────────────────────────────────────
@@ -182,20 +182,25 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
     """With them the bill is that of the profile, to the last digit; and no choice is dearer than the best."""
     read, write = ECONOMIES[economy]
     [found] = recordings.read("some.jsonl", log(*FILES, prompts=prompts, thinking=thinking))
-    price = Price("m", ((0, Rates(1.0, read, write, write)),), Caching(0), "anthropic")
-    messages = messages_of(found)
+    price = Price("m", ((0, Rates(1.0, read, write, write)),), CacheRules(0), "anthropic")
+    messages = parse_histories(found)
     model = found.models[0]
     measured = Replay(found, Prices({model: price}), words, messages)
     simulation = Simulation(
-        found, messages, profiles.named(profile), measured.weights, words, Economy(read=read, write=write)
+        found,
+        messages,
+        profiles.profile_strategies(profile),
+        measured.weights,
+        words,
+        CachePricing(read=read, write=write),
     )
     own = [point for each in simulation.phases for point in each.points]
     assert len(own) == len(simulation.points)
     assert bool(own) == (economy == "free") or prompts
-    for world in WORLDS:
+    for world in SCENARIOS:
         bill = measured.bill(simulation.views, after_break=world)
-        again = measured.bill(hindsight.chosen(simulation.phases, own), after_break=world)
-        best = hindsight.best(measured, simulation.phases, after_break=world)
+        again = measured.bill(offline_optimum.views_for(simulation.phases, own), after_break=world)
+        best = offline_optimum.find_optimum(measured, simulation.phases, after_break=world)
         assert again == bill
         assert best.cost <= bill.cost
         if economy == "free":  # waiting gains nothing where writing costs what reading does
@@ -205,8 +210,8 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
 def test_what_still_waits_at_the_end_is_among_the_choices() -> None:
     """In a short session a profile may never find its moment; in hindsight there may be one."""
     [found] = recordings.read("some.jsonl", log(*FILES, prompts=60))
-    messages = messages_of(found)
-    never = Economy(read=0.1, write=1e6)
+    messages = parse_histories(found)
+    never = CachePricing(read=0.1, write=1e6)
     strategies = [Evict(**NO_CLOCKS, mask=2)]
     simulation = Simulation(found, messages, strategies, replay(found).weights, words, never)
     assert simulation.points == []
@@ -233,8 +238,8 @@ def test_a_text_does_not_go_before_what_refers_to_it_can() -> None:
     texts = [content(f"{n}.py") for n in range(40)]
     texts[9] += "\n" + "\n".join(texts[0].split("\n")[40:])
     found = reads(*texts)
-    strategies, never = profiles.named("aggressive"), Economy(read=0.1, write=1e6)
-    simulation = Simulation(found, messages_of(found), strategies, replay(found).weights, words, never)
+    strategies, never = profiles.profile_strategies("aggressive"), CachePricing(read=0.1, write=1e6)
+    simulation = Simulation(found, parse_histories(found), strategies, replay(found).weights, words, never)
     results = [staged for staged in simulation.phases[0].staged_texts if staged.entry.kind == "result"]
     first, other, again = results[0], results[1], results[9]
     assert "of result 1" in (again.arrival.added if again.arrival else "")

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.budget import Economy
-from ibidem.billing.calibration import Weights
+from ibidem.billing.calibration import TokenWeights
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.formats import FORMATS
 from ibidem.model import Message
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import messages_of
-from ibidem.replay.need import Evicted, Need, find_needs, outputs_of
+from ibidem.replay.need import EvictedText, Need, find_needs, read_outputs
+from ibidem.replay.replay_bill import parse_histories
 from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision import Evict
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 
 FILE = "\n".join(f"    value_{n} = compute_the_total({n * 31}, name_of_customer={n * 17 % 97})" for n in range(40))
 LINES = FILE.split("\n")
@@ -53,7 +53,7 @@ def bash(command: str) -> tuple[str, dict[str, Any], str]:
 
 
 def history_of(messages: list[dict[str, Any]], format: str = "anthropic") -> list[Message]:
-    return [FORMATS[format].read(index, wire) for index, wire in enumerate(messages)]
+    return [FORMATS[format].read_message(index, wire) for index, wire in enumerate(messages)]
 
 
 def needs(messages: list[dict[str, Any]], *evicted: int, left: str = GONE, label: str = "mask") -> list[Need]:
@@ -61,8 +61,8 @@ def needs(messages: list[dict[str, Any]], *evicted: int, left: str = GONE, label
     history = history_of(messages)
     lengths = [number for number, message in enumerate(history) if message.role == "assistant"]
     edits = [Edit(strategy=label, op="set", message=message, path=PATH, added=left) for message in evicted]
-    found = [Evicted(lengths.index(each.message + 1), len(lengths), each, 500.0) for each in edits]
-    return find_needs(outputs_of(history, lengths), found)
+    found = [EvictedText(lengths.index(each.message + 1), len(lengths), each, 500.0) for each in edits]
+    return find_needs(read_outputs(history, lengths), found)
 
 
 def numbered(text: str, form: str) -> str:
@@ -136,8 +136,8 @@ def test_a_line_that_the_model_has_written_twice_is_habit() -> None:
     history = history_of(thrice)
     calls = [Edit(strategy="arguments", op="set", message=n, path=("content", 0, "input", "command")) for n in (3, 5)]
     result = Edit(strategy="mask", op="set", message=2, path=PATH)
-    everything = [Evicted(0, 4, each, 1.0) for each in (*calls, result)]
-    assert [need.request for need in find_needs(outputs_of(history, [1, 3, 5, 7]), everything)] == [1, 2]
+    everything = [EvictedText(0, 4, each, 1.0) for each in (*calls, result)]
+    assert [need.request for need in find_needs(read_outputs(history, [1, 3, 5, 7]), everything)] == [1, 2]
 
 
 def test_lines_that_are_left_are_in_view() -> None:
@@ -167,7 +167,9 @@ def session(messages: list[dict[str, Any]], gap: float = 400.0) -> Recording:
 
 
 def simulated(recording: Recording, strategies: Any) -> Simulation:
-    return Simulation(recording, messages_of(recording), strategies, Weights(), counter(), Economy(), need=True)
+    return Simulation(
+        recording, parse_histories(recording), strategies, TokenWeights(), counter_for(), CachePricing(), need=True
+    )
 
 
 def long_session(between: int) -> Recording:
@@ -178,7 +180,7 @@ def long_session(between: int) -> Recording:
 
 def test_lossless_needs_nothing_and_eviction_without_clocks_does() -> None:
     recording = long_session(15)
-    assert simulated(recording, profiles.named("lossless")).needs == []
+    assert simulated(recording, profiles.profile_strategies("lossless")).needs == []
     found = simulated(recording, [Evict(working_set=(0, 0), pending=(0, 0))])
     assert [(need.tool, need.impossible) for need in found.needs] == [("Read", 1)]
     assert (found.edits, found.evictions) == (1, 1)
@@ -186,8 +188,10 @@ def test_lossless_needs_nothing_and_eviction_without_clocks_does() -> None:
 
 @pytest.mark.parametrize(("profile", "kept"), [("balanced", 20), ("recoverable", 15), ("aggressive", 5)])
 def test_profiles_keep_what_is_about_to_be_edited(profile: str, kept: int) -> None:
-    assert simulated(long_session(kept), profiles.named(profile)).needs == []
-    assert simulated(long_session(70), profiles.named(profile)).needs, "it is cold, and nobody touched the file"
+    assert simulated(long_session(kept), profiles.profile_strategies(profile)).needs == []
+    assert simulated(long_session(70), profiles.profile_strategies(profile)).needs, (
+        "it is cold, and nobody touched the file"
+    )
 
 
 def test_a_warm_cache_protects_for_longer() -> None:
@@ -195,5 +199,5 @@ def test_a_warm_cache_protects_for_longer() -> None:
     warm.segments[0].requests = [
         replace(sent, at=n * 9.0, answered=n * 9.0 + 1) for n, sent in enumerate(warm.segments[0].requests)
     ]
-    assert simulated(cold, profiles.named("recoverable")).needs
-    assert not simulated(warm, profiles.named("recoverable")).needs
+    assert simulated(cold, profiles.profile_strategies("recoverable")).needs
+    assert not simulated(warm, profiles.profile_strategies("recoverable")).needs

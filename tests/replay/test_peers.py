@@ -9,7 +9,7 @@ import pytest
 from benchmarks.peers.pricing import priced
 from benchmarks.peers.sessions import Sampled, handed_over
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.views import MessageChange, SentView
+from ibidem.replay.sent_views import MessageChange, SentView
 
 pytest.importorskip("resource", reason="workers are limited by it")
 

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.caching import Caching
-from ibidem.billing.calibration import WEIGHTS, weigh
-from ibidem.billing.lifetimes import NOTHING_LONG, Pauses
-from ibidem.billing.prices import Price, Prices, Rates, economy_of
+from ibidem.billing.cache_rules import CacheRules
+from ibidem.billing.cache_ttl import NOTHING_LONG, IdleTimes
+from ibidem.billing.calibration import WEIGHTS, weigh_message
+from ibidem.billing.prices import Price, Prices, Rates, cache_pricing_for
 from ibidem.billing.usage import Usage
-from ibidem.formats import named
+from ibidem.formats import format_named
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import AfterBreak, Replay, messages_of
-from ibidem.replay.caching import CachingName, Keeping, cached_bill
+from ibidem.replay.caching_replay import CachePolicyRun, CachingName, bill_with_caching
+from ibidem.replay.replay_bill import AfterBreak, Replay, parse_histories
 from ibidem.replay.simulate import Simulation
-from ibidem.report.measure import WORLDS
+from ibidem.report.measure import SCENARIOS
 from ibidem.strategies import profiles
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 from tests.strategies.test_evict import file_of
 
 ECONOMIES = {
@@ -48,14 +48,16 @@ RATES = {
 def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
     """Files are read, changed and read again, commands run, pauses, and the user speaks now and then. Sizes are
     what a replay takes them for: else what stands before the history would shrink while that grows, which none does."""
-    random, anthropic, count, weights = Random(seed), named("anthropic"), counter(), WEIGHTS["anthropic"]
+    random, anthropic, count, weights = Random(seed), format_named("anthropic"), counter_for(), WEIGHTS["anthropic"]
     history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
     versions: dict[int, int] = {}
     now, requests = 0.0, []
     sizes: list[float] = []
 
     def send(at: float) -> None:
-        sizes.extend(weigh(anthropic.read(0, each), weights, count).total for each in history[len(sizes) :])
+        sizes.extend(
+            weigh_message(anthropic.read_message(0, each), weights, count).total for each in history[len(sizes) :]
+        )
         usage = Usage(written=round(head + density * sum(sizes)))
         requests.append(RecordedRequest(len(history), "m", at, at + 1, usage))
 
@@ -88,13 +90,13 @@ def excess(session: Recording, profile: str, credit: float, label: str, world: A
         (0, Rates(1.0, read, write, write)),
         (30_000, Rates(factor, factor * read, factor * write, factor * write)),
     )
-    caching = Caching(0, 1, lifetime, lifetime, forgotten=inf if label == "unknown TTL" else None)
+    caching = CacheRules(0, 1, lifetime, lifetime, forgotten=inf if label == "unknown TTL" else None)
     price = Price("m", tiers if label in TIERS else tiers[:1], caching, "anthropic")
-    messages, count = messages_of(session), counter()
+    messages, count = parse_histories(session), counter_for()
     replay = Replay(session, Prices({"m": price}), count, messages)
-    strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
-    economy = economy_of(price)
-    told = replay.told(world, by_rule=True)
+    strategies = [replace(each, credit=credit) for each in profiles.profile_strategies(profile)]  # type: ignore[type-var]
+    economy = cache_pricing_for(price)
+    told = replay.reported_usage(world, by_rule=True)
     simulation = Simulation(session, messages, strategies, replay.weights, count, economy, told)
     assert not simulation.failures
     ours = accumulate(replay.bill(simulation.views, after_break=world, by_rule=True).costs)
@@ -113,7 +115,7 @@ def excess(session: Recording, profile: str, credit: float, label: str, world: A
     st.sampled_from(["recoverable", "aggressive"]),
     st.sampled_from(CREDITS),
     st.sampled_from([*ECONOMIES, *TIERS, "unknown TTL"]),
-    st.sampled_from(WORLDS),
+    st.sampled_from(SCENARIOS),
 )
 def test_no_session_is_dearer_by_more_than_the_credit_at_any_moment(
     turns: int, seed: int, density: float, head: int, profile: str, credit: float, label: str, world: AfterBreak
@@ -122,7 +124,7 @@ def test_no_session_is_dearer_by_more_than_the_credit_at_any_moment(
     assert worst <= credit + 1e-9
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", SCENARIOS)
 def test_changes_are_paid_for_in_these_sessions(world: AfterBreak) -> None:
     """Where nothing changes, nothing is promised."""
     assert sum(excess(recorded(60, seed, 1.0, 20_000), "aggressive", 0.03, "5 min", world)[1] for seed in range(3))
@@ -132,20 +134,20 @@ def test_changes_are_paid_for_in_these_sessions(world: AfterBreak) -> None:
 
 
 def excess_kept(
-    session: Recording, profile: str, credit: float, label: str, world: AfterBreak, start: CachingName, prior: Pauses
+    session: Recording, profile: str, credit: float, label: str, world: AfterBreak, start: CachingName, prior: IdleTimes
 ) -> tuple[float, set[int]]:
     """By what share it is dearer than with nothing done at its worst moment, and what was decided."""
-    price = Price("m", ((0, RATES[label]),), Caching(0, marks=True, hour=True), "anthropic", 400_000)
-    messages, count = messages_of(session), counter()
+    price = Price("m", ((0, RATES[label]),), CacheRules(0, marks=True, hour=True), "anthropic", 400_000)
+    messages, count = parse_histories(session), counter_for()
     replay = Replay(session, Prices({"m": price}), count, messages)
-    keeping = Keeping(replay, "auto", prior, start=start, after_break=world, by_rule=True)
+    keeping = CachePolicyRun(replay, "auto", prior, start=start, after_break=world, by_rule=True)
     keeping.credit = credit
-    strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
-    economy = economy_of(price, start == "1h")
-    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, keeping.told())
+    strategies = [replace(each, credit=credit) for each in profiles.profile_strategies(profile)]  # type: ignore[type-var]
+    economy = cache_pricing_for(price, start == "1h")
+    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, keeping.reported_usage())
     assert not simulation.failures
-    ours = accumulate(keeping.finish(simulation.views).costs)
-    theirs = accumulate(cached_bill(replay, None, start, by_rule=True).costs)
+    ours = accumulate(keeping.serve_rest(simulation.views).costs)
+    theirs = accumulate(bill_with_caching(replay, None, start, by_rule=True).costs)
     worst = max(mine / bare - 1 for mine, bare in zip(ours, theirs, strict=True))
     return worst, {kept.long for kept in keeping.decisions}
 
@@ -160,9 +162,9 @@ def excess_kept(
     st.sampled_from(["recoverable", "aggressive"]),
     st.sampled_from(CREDITS),
     st.sampled_from(list(RATES)),
-    st.sampled_from(WORLDS),
+    st.sampled_from(SCENARIOS),
     st.sampled_from(["5m", "1h"]),
-    st.sampled_from([Pauses((0, 4000, 0), (0, 4000, 0), 10), Pauses((40_000, 0, 0), (40_000, 0, 0), 10)]),
+    st.sampled_from([IdleTimes((0, 4000, 0), (0, 4000, 0), 10), IdleTimes((40_000, 0, 0), (40_000, 0, 0), 10)]),
 )
 def test_lifetimes_and_changes_together_keep_the_promise(
     turns: int,
@@ -174,14 +176,14 @@ def test_lifetimes_and_changes_together_keep_the_promise(
     label: str,
     world: AfterBreak,
     start: CachingName,
-    prior: Pauses,
+    prior: IdleTimes,
 ) -> None:
     worst, _ = excess_kept(recorded(turns, seed, density, head), profile, credit, label, world, start, prior)
     assert worst <= credit + 1e-9
 
 
 def test_lifetimes_are_decided_in_these_sessions() -> None:
-    prior = Pauses((0, 4000, 0), (0, 4000, 0), 10)
+    prior = IdleTimes((0, 4000, 0), (0, 4000, 0), 10)
     found = [
         excess_kept(recorded(60, seed, 1.0, 20_000), "aggressive", 0.2, "list", "hit", "5m", prior)[1]
         for seed in range(3)

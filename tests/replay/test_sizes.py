@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.billing.caching import Caching
-from ibidem.billing.growth import Keeping
+from ibidem.billing.cache_rules import CacheRules
 from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.billing.token_fit import Keeping
 from ibidem.billing.usage import Usage
 from ibidem.model import to_json
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import Replay, messages_of
+from ibidem.replay.replay_bill import Replay, parse_histories
 from ibidem.replay.simulate import Simulation
 
-PRICE = Price("toy", ((0, Rates(10.0, 1.0, 12.5, 20.0)),), Caching(minimum=0))
+PRICE = Price("toy", ((0, Rates(10.0, 1.0, 12.5, 20.0)),), CacheRules(minimum=0))
 PRICES = Prices({"toy": PRICE, "other": PRICE})
 HEAD = 5000
 """Tokens of what the log does not show."""
@@ -91,7 +91,7 @@ def session(keeping: Keeping = "kept", *, turns: int = 6, **fields: bool) -> Rec
 
 
 def replay(found: Recording) -> Replay:
-    return Replay(found, PRICES, words, messages_of(found))
+    return Replay(found, PRICES, words, parse_histories(found))
 
 
 def errors(found: Replay) -> list[float]:
@@ -106,7 +106,7 @@ def test_requests_with_sealed_thinking_are_predicted(keeping: Keeping, signed: b
     assert found.sizes.calibrations["toy"].keeping == keeping
     assert found.keeps_thinking is (keeping == "kept")
     assert max(map(abs, errors(found))) < 60
-    assert found.bill().cost == pytest.approx(sum(cost or 0 for cost in found.recorded()), rel=0.01)
+    assert found.bill().cost == pytest.approx(sum(cost or 0 for cost in found.recorded_costs()), rel=0.01)
 
 
 def test_a_seal_tells_the_size_where_output_was_not_recorded() -> None:
@@ -120,14 +120,14 @@ def test_without_usage_a_seal_is_all_there_is() -> None:
     more = sealed.steps[-1].size - plain.steps[-1].size
     thought = sum(300 + place % 4 * 200 if place % 5 < 4 else 150 for place in range(29))
     assert more == pytest.approx(thought, rel=0.01)
-    assert (sealed.thinking() > 0, plain.thinking()) == (True, 0.0)
+    assert (sealed.thinking_cost() > 0, plain.thinking_cost()) == (True, 0.0)
 
 
 def test_thinking_that_counts_is_part_of_the_bill() -> None:
     kept, turn, never = (replay(session(keeping)) for keeping in ("kept", "turn", "never"))
-    assert kept.thinking() > 1.5 * turn.thinking() > 0
-    assert never.thinking() == 0
-    tokens = kept.steps[-1].prefix.thought(kept.steps[-1].sent.length)
+    assert kept.thinking_cost() > 1.5 * turn.thinking_cost() > 0
+    assert never.thinking_cost() == 0
+    tokens = kept.steps[-1].prefix.thinking_before(kept.steps[-1].sent.length)
     assert tokens == pytest.approx(
         sum(300 + place % 4 * 200 if place % 5 < 4 else 150 for place in range(29)), rel=0.05
     )
@@ -147,13 +147,13 @@ def test_thinking_of_one_model_does_not_count_for_another() -> None:
 def test_leaving_thinking_out_saves_what_was_counted_for_it() -> None:
     """Its text is empty, so by what is removed on the wire nothing would be saved."""
     found = session()
-    messages, priced = messages_of(found), replay(found)
+    messages, priced = parse_histories(found), replay(found)
     strategies = (ibidem.PruneThinking(window=4),)
-    simulation = Simulation(found, messages, strategies, priced.weights, words, told=priced.told("hit"))
+    simulation = Simulation(found, messages, strategies, priced.weights, words, usage=priced.reported_usage("hit"))
     last = priced.steps[-1]
-    gone = last.scale * simulation.views[-1].before(last.sent.length)
-    stays = sum(priced.thought(message) for message in messages[0][last.sent.length - 9 : last.sent.length])
-    assert gone == pytest.approx(last.prefix.thought(last.sent.length) - stays, rel=0.05)
+    gone = last.scale * simulation.views[-1].removed_before(last.sent.length)
+    stays = sum(priced.thinking_tokens(message) for message in messages[0][last.sent.length - 9 : last.sent.length])
+    assert gone == pytest.approx(last.prefix.thinking_before(last.sent.length) - stays, rel=0.05)
     assert gone > 5000  # all but the running loop's
     assert priced.bill(simulation.views).tokens < priced.bill().tokens - gone
 
@@ -161,9 +161,9 @@ def test_leaving_thinking_out_saves_what_was_counted_for_it() -> None:
 @pytest.mark.parametrize("keeping", ["turn", "never"])
 def test_leaving_thinking_out_that_does_not_count_saves_nothing(keeping: Keeping) -> None:
     found = session(keeping)
-    messages, priced = messages_of(found), replay(found)
+    messages, priced = parse_histories(found), replay(found)
     simulation = Simulation(
-        found, messages, (ibidem.PruneThinking(window=4),), priced.weights, words, told=priced.told("hit")
+        found, messages, (ibidem.PruneThinking(window=4),), priced.weights, words, usage=priced.reported_usage("hit")
     )
     assert priced.bill(simulation.views).tokens == pytest.approx(priced.bill().tokens)
 
@@ -198,11 +198,11 @@ def test_nothing_is_ever_negative_and_sums_only_grow(
         log.turn(number, calls)
     found = replay(log.recording())
     for step in found.steps:
-        before = [step.prefix.before(entry) for entry in range(step.sent.length + 1)]
+        before = [step.prefix.tokens_before(entry) for entry in range(step.sent.length + 1)]
         assert before[0] == 0
         assert all(one <= other for one, other in pairwise(before))
-        assert 0 <= step.prefix.thought(step.sent.length) <= before[-1]
+        assert 0 <= step.prefix.thinking_before(step.sent.length) <= before[-1]
         assert step.size >= 0
     bill = found.bill()
     assert min(bill.costs) >= 0
-    assert 0 <= found.thinking() <= bill.cost
+    assert 0 <= found.thinking_cost() <= bill.cost

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ibidem.report.executors import LocalWorkers, LogWorkers
-from ibidem.report.gather import LogGroup, LogGroupTask, gather, group_logs, measure_group, measure_groups
+from ibidem.report.gather import LogGroup, LogGroupTask, gather_facts, group_logs, measure_group, measure_groups
 from ibidem.report.log_sources import LogFile
 from ibidem.report.log_summary import FileFacts
 from ibidem.report.measure import ReportSettings
 from ibidem.report.report_cache import ReportCache
 from ibidem.report.selection import SessionFilter
-from ibidem.report.session_result import FileFigures
+from ibidem.report.session_result import FileResult
 from tests.report.test_report import TWICE, log
 
 NOON = datetime(2026, 5, 6, 12, tzinfo=UTC)
@@ -57,7 +57,7 @@ def spoil(path: str) -> None:
 def read(
     paths: Iterable[str], memory: ReportCache | None = None, workers: LogWorkers | None = None
 ) -> dict[LogFile, FileFacts]:
-    return dict(gather([LogFile.at(path) for path in paths], workers or LocalWorkers(1), memory))
+    return dict(gather_facts([LogFile.from_path(path) for path in paths], workers or LocalWorkers(1), memory))
 
 
 def related(paths: Iterable[str], selection: SessionFilter | None = None) -> list[LogGroup]:
@@ -70,7 +70,7 @@ def names(found: Iterable[LogGroup]) -> list[tuple[str, ...]]:
 
 def alone(family: LogGroup, memory: ReportCache | None = None, settings: ReportSettings | None = None) -> Any:
     """The figures of one family."""
-    return measure_group(LogGroupTask.of(family), settings or ReportSettings(), memory)[1]
+    return measure_group(LogGroupTask.from_group(family), settings or ReportSettings(), memory)[1]
 
 
 def done(
@@ -79,19 +79,19 @@ def done(
     memory: ReportCache | None = None,
     jobs: int = 1,
     workers: LogWorkers | None = None,
-) -> dict[str, FileFigures]:
+) -> dict[str, FileResult]:
     """Figures by path, whatever the order in which they came; and what could not be read."""
     with workers or LocalWorkers(jobs) as working:
         facts = read(paths, memory, working)
-        work = [LogGroupTask.of(family) for family in group_logs(facts, SessionFilter())]
+        work = [LogGroupTask.from_group(family) for family in group_logs(facts, SessionFilter())]
         found = [one for _, some in measure_groups(work, settings or ReportSettings(), working, memory) for one in some]
-    found += [FileFigures(unread=one.unread) for one in facts.values() if one.unread]
+    found += [FileResult(unread=one.unread) for one in facts.values() if one.unread]
     return by_path(found)
 
 
-def by_path(found: Iterable[FileFigures]) -> dict[str, FileFigures]:
+def by_path(found: Iterable[FileResult]) -> dict[str, FileResult]:
     """Files in which nothing was counted have no path."""
-    named: dict[str, FileFigures] = {}
+    named: dict[str, FileResult] = {}
     for one in found:
         paths = [session.path for session in one.sessions] + [unread.path for unread in one.unread]
         named |= dict.fromkeys(paths[:1], one)

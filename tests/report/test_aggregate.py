@@ -25,7 +25,7 @@ from ibidem.report.aggregate import (
 )
 from ibidem.report.log_summary import PaidRequest, SessionFacts, paid_requests, read_facts
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.session_result import NOTHING_DONE, SessionFigures
+from ibidem.report.session_result import NOTHING_DONE, SessionResult
 from ibidem.report.terminal_tables import BYS
 from tests.report.logs import DAY, NOON, timed
 from tests.report.test_report import TWICE, log
@@ -92,7 +92,7 @@ def test_a_day_is_that_of_the_calendar(at: float, zone: tzinfo) -> None:
 # ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measured() -> tuple[list[PaidRequest], list[SessionFigures]]:
+def measured() -> tuple[list[PaidRequest], list[SessionResult]]:
     """Three sessions of two agents' kinds, over days and with models of their own; one that logs nothing."""
     logs = {
         "one": timed(log(*TWICE, prompts=3), NOON, timedelta(hours=7)),
@@ -100,7 +100,7 @@ def measured() -> tuple[list[PaidRequest], list[SessionFigures]]:
         "three": log("a.py", "a.py", id="c", usage="no", model="", project=""),
     }
     paid: list[PaidRequest] = []
-    sessions: list[SessionFigures] = []
+    sessions: list[SessionResult] = []
     for name, data in logs.items():
         settings = ReportSettings(("lossless", "recoverable"))
         figures = measure_log(name, data, settings).sessions

@@ -20,9 +20,9 @@ from ibidem.report import gather as gathering
 from ibidem.report import report_cache as remembering
 from ibidem.report.log_summary import FileFacts, SessionFacts
 from ibidem.report.measure import ReportSettings
-from ibidem.report.report_cache import ASKED_AT_ONCE, ReportCache
+from ibidem.report.report_cache import KEYS_PER_QUERY, ReportCache
 from ibidem.report.selection import SessionFilter
-from ibidem.report.session_result import FileFigures
+from ibidem.report.session_result import FileResult
 from tests.report.logs import NOON, alone, done, put, read, related, several, spoil, timed
 from tests.report.test_report import ALL, TWICE, log
 
@@ -74,11 +74,11 @@ def test_another_edition_forgets(cache: Path, paths: list[str], monkeypatch: pyt
     for path in paths:
         spoil(path)
     monkeypatch.setattr(remembering, "code_version", lambda: b"another")
-    remembering._edition_digest.cache_clear()
+    remembering._version_digest.cache_clear()
     try:
         assert all(one.unread for one in done(paths, memory=ReportCache(cache, ReportSettings())).values())
     finally:
-        remembering._edition_digest.cache_clear()
+        remembering._version_digest.cache_clear()
 
 
 def test_a_family_that_did_not_change_is_not_looked_at_again(cache: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_log_of_the_same_size_and_another_time_is_looked_at_again(cache: Path,
     assert done(paths, memory=memory)[paths[0]].unread
 
 
-def refuse(*_: Any) -> FileFigures:
+def refuse(*_: Any) -> FileResult:
     raise AssertionError("looked at again")
 
 
@@ -318,10 +318,10 @@ def test_what_is_to_be_forgotten_is_found_without_reading_it_all(cache: Path, pa
 def test_more_logs_than_one_question_takes_are_remembered(cache: Path) -> None:
     memory = ReportCache(cache, ReportSettings())
     facts = {
-        f"state {n}": FileFacts([SessionFacts(str(n), "agent", "anthropic")]) for n in range(2 * ASKED_AT_ONCE + 7)
+        f"state {n}": FileFacts([SessionFacts(str(n), "agent", "anthropic")]) for n in range(2 * KEYS_PER_QUERY + 7)
     }
-    memory.keep_facts(facts)
-    assert memory.facts([*facts, "another", ""]) == facts
+    memory.store_facts(facts)
+    assert memory.find_facts([*facts, "another", ""]) == facts
 
 
 # ── odd names ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -355,8 +355,8 @@ def keep_some(folder: Path, first: int) -> None:
     memory = ReportCache(folder, ReportSettings())
     for n in range(first, first + 40):
         facts = FileFacts([SessionFacts(str(n), "agent", "anthropic")])
-        memory.keep_facts({f"state {n}": facts})
-        memory.keep([f"state {n}"], [f"digest {n}"], [FileFigures(size=n)], "")
+        memory.store_facts({f"state {n}": facts})
+        memory.store_results([f"state {n}"], [f"digest {n}"], [FileResult(size=n)], "")
 
 
 @pytest.mark.slow
@@ -369,6 +369,6 @@ def test_two_that_write_at_once_do_not_lose_anything(cache: Path, kind: str) -> 
     for each in running:
         each.join(60)
     memory = ReportCache(cache, ReportSettings())
-    assert len(memory.facts(f"state {n}" for n in range(120))) == 120
-    found = memory.figures([[f"digest {n}"] for n in range(120)], [""] * 120)
+    assert len(memory.find_facts(f"state {n}" for n in range(120))) == 120
+    found = memory.find_results([[f"digest {n}"] for n in range(120)], [""] * 120)
     assert [one and one[0].size for one in found] == list(range(120))

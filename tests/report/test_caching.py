@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from ibidem.billing.lifetimes import Pauses
-from ibidem.billing.misses import MISS_CAUSES
+from ibidem.billing.cache_misses import MISS_CAUSES
+from ibidem.billing.cache_ttl import IdleTimes
 from ibidem.billing.prices import Prices
-from ibidem.replay.caching import CACHING_NAMES
-from ibidem.report.aggregate import PAUSE_DAYS, Report, add_up, pauses_in
-from ibidem.report.caching_section import ADVICE, ASKED, CAUSES, headline
+from ibidem.replay.caching_replay import CACHING_NAMES
+from ibidem.report.aggregate import PAUSE_DAYS, Report, add_up, collect_idle_times
+from ibidem.report.caching_section import ADVICE, CAUSES, MODE_NAMES, headline
 from ibidem.report.log_summary import SessionFacts
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.session_result import NOTHING_DONE, decode_result, encode_result
@@ -214,7 +214,7 @@ def test_a_session_without_marks_is_told_against_five_minute_ones() -> None:
 
 def test_the_headline_comes_first_and_the_advice_last() -> None:
     found = report_of(unmarked(), unmarked(id="b"), log(*TWICE, id="c"))
-    assert (found.total.unmarked.sessions, len(found.total.cached_sessions)) == (2, 3)
+    assert (found.total.missing_breakpoints.sessions, len(found.total.cached_sessions)) == (2, 3)
     said = shown(found, 200)
     assert said.startswith("2 sessions did not use their provider's prompt cache: they cost $")
     assert said.splitlines()[0].endswith("with cache breakpoints (ibidem wrap --cache auto -- …).")
@@ -257,7 +257,7 @@ def bodies(minutes: int) -> bytes:
 def test_the_headline_is_what_the_row_of_five_minutes_says(minutes: int) -> None:
     """Pauses count in both, also where only the times of requests are known."""
     found = report_of(bodies(minutes), caching=("5m", "1h"))
-    unmarked, ways = found.total.unmarked, found.total.caching
+    unmarked, ways = found.total.missing_breakpoints, found.total.caching_totals
     with_marks = unmarked.cost - unmarked.saved
     assert with_marks == pytest.approx(ways["5m"][NOTHING_DONE].cost, rel=0.05)
     assert (ways["5m"][NOTHING_DONE].cost > ways["1h"][NOTHING_DONE].cost) == (minutes == 10)
@@ -273,10 +273,10 @@ def test_what_nothing_marks_is_no_miss_that_only_the_log_knows() -> None:
 def test_every_way_is_told_with_every_profile() -> None:
     profiles = ("lossless", "recoverable")
     found = report_of(log(*TWICE, prompts=2), profiles=profiles, caching=CACHING_NAMES)
-    assert [*found.total.caching] == [*CACHING_NAMES] == [*ASKED]
-    for ways in found.total.caching.values():
+    assert [*found.total.caching_totals] == [*CACHING_NAMES] == [*MODE_NAMES]
+    for ways in found.total.caching_totals.values():
         assert [*ways] == [NOTHING_DONE, *profiles]
-    caching = found.total.caching
+    caching = found.total.caching_totals
     assert caching["recorded"][NOTHING_DONE].cost == found.total.baseline.cost
     for profile in profiles:
         assert caching["recorded"][profile].cost == pytest.approx(found.total.profiles[profile].spent.cost)
@@ -287,14 +287,14 @@ def test_every_way_is_told_with_every_profile() -> None:
 
 def test_by_default_nothing_of_it_is_told() -> None:
     found = report_of(log(*TWICE))
-    assert found.total.caching == {}
+    assert found.total.caching_totals == {}
     assert "caching mode" not in shown(found, 120)
     assert "caching mode" not in page_of(found).said
 
 
 def test_the_dearest_session_is_named() -> None:
     found = report_of(log(*TWICE), log(*FILES, prompts=9, id="b").replace(b"Begin", b"Go on"), caching=("none",))
-    none = found.total.caching["none"][NOTHING_DONE]
+    none = found.total.caching_totals["none"][NOTHING_DONE]
     assert none.highest is found.sessions[1]
     assert none.more_expensive == 2
     assert none.ratio == pytest.approx(none.highest.caching["none"][NOTHING_DONE].cost / none.highest.baseline.cost)
@@ -400,8 +400,8 @@ def test_pauses_of_the_last_months_are_counted() -> None:
         return SessionFacts("a", "pi", "anthropic", times=times, spoken=spoken, looped=(1, 0, 0))
 
     some = [one(1, (1, 2, 3)), one(PAUSE_DAYS - 1, (10, 20, 30)), one(PAUSE_DAYS + 1, (7, 7, 7)), one(None, (9, 9, 9))]
-    assert pauses_in(some, now) == Pauses((11, 22, 33), (2, 0, 0), 2)
-    assert pauses_in([], now) == Pauses()
+    assert collect_idle_times(some, now) == IdleTimes((11, 22, 33), (2, 0, 0), 2)
+    assert collect_idle_times([], now) == IdleTimes()
 
 
 def test_a_session_knows_its_pauses() -> None:

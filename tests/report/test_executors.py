@@ -53,7 +53,7 @@ def whose(number: int) -> tuple[int, int]:
 
 def test_one_process_works_in_order_and_by_itself() -> None:
     with LocalWorkers(1) as workers:
-        assert list(workers.each(whose, range(5))) == [(number, os.getpid()) for number in range(5)]
+        assert list(workers.run_tasks(whose, range(5))) == [(number, os.getpid()) for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_one_process_works_in_order_and_by_itself() -> None:
 )
 def test_processes_are_not_started_for(numbers: list[int], alone: bool) -> None:
     with LocalWorkers(2) as workers:
-        assert list(workers.each(whose, numbers, alone)) == [(number, os.getpid()) for number in numbers]
+        assert list(workers.run_tasks(whose, numbers, alone)) == [(number, os.getpid()) for number in numbers]
         assert our_workers() == []
 
 
 @pytest.mark.slow
 def test_processes_are_started_once_for_all_that_is_to_be_done() -> None:
     with LocalWorkers(2) as workers:
-        found = [pid for _ in range(3) for _, pid in workers.each(whose, range(8))]
+        found = [pid for _ in range(3) for _, pid in workers.run_tasks(whose, range(8))]
     assert os.getpid() not in found
     assert len(found) == 24
     assert len({*found}) <= 2
@@ -105,14 +105,16 @@ def gone(seconds: float = 5) -> bool:
 
 
 def work(paths: list[str]) -> tuple[Callable[[LogGroupTask], MeasuredLogGroup], list[LogGroupTask]]:
-    return partial(measure_group, settings=ReportSettings()), [LogGroupTask.of(family) for family in related(paths)]
+    return partial(measure_group, settings=ReportSettings()), [
+        LogGroupTask.from_group(family) for family in related(paths)
+    ]
 
 
 @pytest.mark.slow
 @posix
 def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
     with LocalWorkers(2) as workers:
-        assert next(workers.each(*work(several(tmp_path, 8))))
+        assert next(workers.run_tasks(*work(several(tmp_path, 8))))
         assert len(our_workers()) == 2
     assert gone()
 
@@ -122,7 +124,7 @@ def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
 def test_an_error_on_the_way_stops_the_workers(tmp_path: Path) -> None:
     def fail() -> None:
         with LocalWorkers(2) as workers:
-            next(workers.each(*work(several(tmp_path, 8))))
+            next(workers.run_tasks(*work(several(tmp_path, 8))))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -135,7 +137,7 @@ def test_an_error_on_the_way_stops_the_workers(tmp_path: Path) -> None:
 def test_a_worker_that_is_killed_ends_the_run_with_a_clear_message(tmp_path: Path) -> None:
     paths = put(tmp_path, **{f"log{n}": log(*TWICE * 8, id=f"x{n}") for n in range(40)})
     with LocalWorkers(2) as workers:
-        found = workers.each(*work(paths))
+        found = workers.run_tasks(*work(paths))
         assert next(found)
         for worker in our_workers():
             os.kill(worker.pid, signal.SIGKILL)

@@ -39,7 +39,7 @@ def test_a_session_is_told_by_request() -> None:
     assert found.times == [start + 60, start + 180]
     assert found.counted == [(3, 0, 8997, 0, 9), (3, 9000, 4997, 0, 9)]
     assert found.answers == ["msg_a00000000", "msg_a00000001"]
-    assert (found.started, found.last, found.replayed) == (start + 60, start + 180, True)
+    assert (found.started, found.last_request_time, found.is_replayable) == (start + 60, start + 180, True)
 
 
 def test_what_was_paid_is_added_up_by_hand() -> None:
@@ -94,7 +94,7 @@ def test_whatever_the_time_there_is_a_price(at: float | None) -> None:
     session.answers = [""]
     [found] = paid_requests(session, Prices())
     assert found.input == pytest.approx(5 / 1e6)
-    assert session.last == (at or 0.0)
+    assert session.last_request_time == (at or 0.0)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
@@ -117,8 +117,8 @@ def test_what_is_no_log_is_named() -> None:
 def test_facts_that_were_stored_are_the_same_facts(tmp_path: Path) -> None:
     memory = ReportCache(tmp_path, ReportSettings())
     kept = {example.name: read_facts("a", example.data) for example in EXAMPLES}
-    memory.keep_facts(kept)
-    assert memory.facts(kept) == kept
+    memory.store_facts(kept)
+    assert memory.find_facts(kept) == kept
 
 
 # ── copies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +169,7 @@ def test_what_our_own_proxy_logged_is_paid_and_nothing_is_replayed(tmp_path: Pat
     found = read(put(tmp_path, proxy=lines(*rows)))
     [family] = group_logs(found, SessionFilter())
     assert [each.session.agent for each in family.sessions] == [PROXY_LOG, PROXY_LOG]
-    assert not any(each.session.replayed for each in family.sessions)
+    assert not any(each.session.is_replayable for each in family.sessions)
     paid = [one for each in family.sessions for one in requests(each.session, each.numbers)]
     assert [one.input for one in paid] == [1.0, 0.5, 2.0]
     assert [one.otherwise for one in paid] == [3.0, 0.5, 2.0]

@@ -14,12 +14,12 @@ import pytest
 from ibidem.errors import IbidemError
 from ibidem.report import gather as gathering
 from ibidem.report.executors import LocalWorkers
-from ibidem.report.gather import LogGroupTask, gather, group_logs, measure_groups
-from ibidem.report.log_sources import LogFile, below
+from ibidem.report.gather import LogGroupTask, gather_facts, group_logs, measure_groups
+from ibidem.report.log_sources import LogFile, list_logs
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.report_cache import ReportCache
 from ibidem.report.selection import SessionFilter
-from ibidem.report.session_result import FileFigures
+from ibidem.report.session_result import FileResult
 from ibidem.wire import zstd
 from tests.recordings.examples import lines
 from tests.report.logs import DAY, NOON, alone, by_path, done, names, put, read, related, several, timed
@@ -162,39 +162,39 @@ def test_the_newest_logs_are_read_first(tmp_path: Path) -> None:
     paths = several(tmp_path, 4)
     for path, day in zip(paths, (2, 4, 1, 3), strict=True):
         os.utime(path, (day * 86400, day * 86400))
-    found = gather([LogFile.at(path) for path in paths], LocalWorkers(1), None)
+    found = gather_facts([LogFile.from_path(path) for path in paths], LocalWorkers(1), None)
     assert [log.path for log, _ in found] == [paths[1], paths[3], paths[0], paths[2]]
 
 
 def test_a_log_is_known_without_being_opened(tmp_path: Path) -> None:
     [path] = put(tmp_path, one=log(*TWICE))
     os.utime(path, (5, 5))
-    found = LogFile.at(path)
+    found = LogFile.from_path(path)
     assert (found.path, found.size, found.written) == (path, os.path.getsize(path), 5.0)
-    assert found == LogFile.at(path)
+    assert found == LogFile.from_path(path)
     os.utime(path, (6, 6))
-    assert found.state != LogFile.at(path).state
+    assert found.state != LogFile.from_path(path).state
 
 
 @pytest.mark.parametrize("path", ["gone.jsonl", "memory://somewhere/a.jsonl", "a\0b", "."])
 def test_of_what_is_no_file_nothing_is_known(path: str) -> None:
-    assert LogFile.at(path) == LogFile(path)
+    assert LogFile.from_path(path) == LogFile(path)
 
 
 def test_a_database_that_keeps_what_is_new_beside_it_has_another_state(tmp_path: Path) -> None:
     database = tmp_path / "opencode.db"
     database.write_bytes(b"x")
     os.utime(database, (5, 5))
-    before = LogFile.at(str(database))
+    before = LogFile.from_path(str(database))
     beside = tmp_path / "opencode.db-wal"
     beside.write_bytes(b"new")
     os.utime(beside, (9, 9))
-    after = LogFile.at(str(database))
+    after = LogFile.from_path(str(database))
     assert before.state != after.state
     assert (before.written, after.written) == (5.0, 9.0)
     beside.write_bytes(b"newer")
     os.utime(beside, (9, 9))
-    assert LogFile.at(str(database)).state != after.state
+    assert LogFile.from_path(str(database)).state != after.state
 
 
 def test_a_log_by_another_name_is_remembered_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_log_by_another_name_is_remembered_under_that(tmp_path: Path, monkeypa
 
 def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
     good, gone = put(tmp_path, good=log(*TWICE), gone=log(*TWICE, id="b"))
-    work = [LogGroupTask.of(family) for family in related([good, gone])]
+    work = [LogGroupTask.from_group(family) for family in related([good, gone])]
     os.unlink(gone)
     some = measure_groups(work, ReportSettings(), LocalWorkers(1))
     found = by_path(one for _, figures in some for one in figures)
@@ -280,10 +280,10 @@ def test_one_broken_log_does_not_take_the_others_with_it(tmp_path: Path, case: s
 def test_a_fault_of_ours_is_called_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     whole = getattr(gathering, place)
 
-    def fail(path: str, *rest: Any) -> FileFigures:
+    def fail(path: str, *rest: Any) -> FileResult:
         if "log1" in path:
             raise ZeroDivisionError("oh")
-        found: FileFigures = whole(path, *rest)
+        found: FileResult = whole(path, *rest)
         return found
 
     monkeypatch.setattr(gathering, place, fail)
@@ -311,9 +311,9 @@ def test_logs_at_a_url_are_found_and_read(tmp_path: Path) -> None:
     there.pipe("/ibidem-test/readme.md", b"no log")
     memory = ReportCache(tmp_path / "cache", ReportSettings())
     try:
-        found = [each.path for each in below("memory://ibidem-test")]
+        found = [each.path for each in list_logs("memory://ibidem-test")]
         assert found == [f"memory:///ibidem-test/{name}" for name in sorted(urls)]
-        assert [each.path for each in below("memory://ibidem-test/one.jsonl")] == ["memory://ibidem-test/one.jsonl"]
+        assert [each.path for each in list_logs("memory://ibidem-test/one.jsonl")] == ["memory://ibidem-test/one.jsonl"]
         remote = done(found, memory=memory)
         assert remote == done(found, memory=memory)
     finally:
@@ -328,7 +328,7 @@ def test_logs_at_a_url_are_found_and_read(tmp_path: Path) -> None:
 def test_a_resumed_session_at_a_url_is_counted_once(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     put(tmp_path, one=log(*TWICE), two=log(*TWICE, "c.py", id="b", known=4))
-    urls = [each.path for each in below(tmp_path.as_uri())]
+    urls = [each.path for each in list_logs(tmp_path.as_uri())]
     assert urls == [(tmp_path / name).as_uri() for name in ("one.jsonl", "two.jsonl")]
     found = done(urls, jobs=2)
     assert sum(session.requests for one in found.values() for session in one.sessions) == 5
@@ -337,12 +337,12 @@ def test_a_resumed_session_at_a_url_is_counted_once(tmp_path: Path) -> None:
 def test_packed_logs_at_a_url_are_found(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     (tmp_path / "one.json.gz").write_bytes(gzip.compress(log(*TWICE)))
-    assert [each.path for each in below(tmp_path.as_uri())] == [(tmp_path / "one.json.gz").as_uri()]
+    assert [each.path for each in list_logs(tmp_path.as_uri())] == [(tmp_path / "one.json.gz").as_uri()]
 
 
 def test_a_url_that_leads_nowhere_is_named_with_the_reason() -> None:
     pytest.importorskip("fsspec")
-    found = done([each.path for each in below("memory://ibidem-test/gone.jsonl")])
+    found = done([each.path for each in list_logs("memory://ibidem-test/gone.jsonl")])
     assert "no such file" in found["memory://ibidem-test/gone.jsonl"].unread[0].why.lower()
 
 
@@ -352,11 +352,11 @@ def test_a_url_of_a_kind_that_is_not_known_gets_a_clear_message(url: str) -> Non
     if url.startswith("s3") and importlib.util.find_spec("s3fs"):
         pytest.skip("s3fs is installed")
     with pytest.raises(IbidemError):
-        below(url)
+        list_logs(url)
 
 
 def test_families_of_what_was_read_need_no_file(tmp_path: Path) -> None:
     facts = read(put(tmp_path, one=log(*TWICE)))
     (tmp_path / "one.jsonl").unlink()
     [family] = group_logs(facts, SessionFilter())
-    assert (family.size, family.last) == (len(log(*TWICE)), 1767261608.0)
+    assert (family.size_bytes, family.last_request_time) == (len(log(*TWICE)), 1767261608.0)

@@ -17,9 +17,9 @@ from benchmarks.throughput import ONE_REQUEST, peak
 from benchmarks.work import Project
 from ibidem import recordings
 from ibidem.recordings import LogFileStream, Recording
-from ibidem.recordings.packed import Unpacked, pack
+from ibidem.recordings.compressed_history import DecompressedHistory, compress_segments
+from ibidem.recordings.log_streams import STREAMED_BYTES
 from ibidem.recordings.recording import RecordedSegment
-from ibidem.recordings.streams import STREAMED_BYTES
 from ibidem.replay.histories import Histories
 from ibidem.report.log_summary import read_facts
 from ibidem.report.measure import ReportSettings, measure_log
@@ -49,7 +49,7 @@ def test_what_is_streamed_has_the_figures_of_the_whole(
     streamed = LogFileStream(file, len(data))
     [session] = recordings.read("log.jsonl", streamed)
     assert len(session.segments) > 1
-    assert all(segment.apart for segment in session.segments)
+    assert all(segment.is_compressed for segment in session.segments)
     assert measure_log("log.jsonl", streamed, settings) == measure_log("log.jsonl", data, settings)
     assert read_facts("log.jsonl", streamed) == read_facts("log.jsonl", data)
 
@@ -61,7 +61,7 @@ def recorded(*histories: list[Any]) -> Recording:
 def test_a_history_is_unpacked_when_somebody_looks_and_gone_with_the_next() -> None:
     session = recorded([{"a": "→" * 9}], [{"b": float("inf"), "c": "\ud800", "d": 1 << 99}])
     before = [segment.history for segment in session.segments]
-    pack([session], Unpacked())
+    compress_segments([session], DecompressedHistory())
     first, second = session.segments
     assert first.history is first.history
     looked_at = first.history
@@ -76,32 +76,36 @@ def test_what_segments_share_stays_the_same_object() -> None:
     for _ in range(3000):
         nested = [nested]
     session = recorded([shared, {"a": 1}], [shared], [{"alone": 1}], [{"deep": nested}])
-    pack([session], Unpacked())
-    assert [segment.apart for segment in session.segments] == [False, False, True, False]
+    compress_segments([session], DecompressedHistory())
+    assert [segment.is_compressed for segment in session.segments] == [False, False, True, False]
     assert session.segments[0].history[0] is session.segments[1].history[0]
 
 
 def test_entries_that_are_read_again_go_by_the_same_name() -> None:
     session = recorded([{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}])
-    pack([session], Unpacked())
+    compress_segments([session], DecompressedHistory())
     left: list[int] = []
     found = Histories(session, lambda: left.append(1))
     first = found[0][0]
-    names = [found.key(first), found.key(found[1][0])]
+    names = [found.entry_key(first), found.entry_key(found[1][0])]
     assert found[0][0] == first
     assert found[0][0] is not first
-    assert [found.key(found[number][0]) for number in (0, 1)] == names == [*found.keys(0), *found.keys(1)]
+    assert (
+        [found.entry_key(found[number][0]) for number in (0, 1)]
+        == names
+        == [*found.entry_keys(0), *found.entry_keys(1)]
+    )
     assert len(left) > 2
 
 
 def test_whoever_comes_back_to_all_of_them_finds_what_was_read() -> None:
     session = recorded([{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}])
-    pack([session], Unpacked())
-    found = Histories(session, whole=True)
+    compress_segments([session], DecompressedHistory())
+    found = Histories(session, keep_all=True)
     every = [found[0][0], found[1][0]]
     assert [history[0] for history in found] == every
     assert all(mine is theirs for (mine,), theirs in zip(found, every, strict=True))
-    assert [*map(found.key, every)] == [*found.keys(0), *found.keys(1)]
+    assert [*map(found.entry_key, every)] == [*found.entry_keys(0), *found.entry_keys(1)]
 
 
 def rows(texts: int, characters: int) -> Iterator[dict[str, Any]]:

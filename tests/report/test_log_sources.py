@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ibidem.report import log_sources as places
-from ibidem.report.log_sources import FetchedStream, LogFile, below, fetch, fetch_url
+from ibidem.report.log_sources import FetchedStream, LogFile, fetch, fetch_url, list_logs
 
 WRITTEN = datetime(2026, 5, 6, tzinfo=UTC)
 URL = "s3://bucket/a.jsonl"
@@ -28,17 +28,17 @@ TOLD: dict[str, tuple[dict[str, Any], LogFile]] = {
 @pytest.mark.parametrize("case", TOLD)
 def test_what_a_store_says_of_an_object_is_known(case: str) -> None:
     about, log = TOLD[case]
-    assert places._told(URL, about) == log
+    assert places._log_from_metadata(URL, about) == log
 
 
 def test_a_log_that_changes_has_another_state(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     path = tmp_path / "a.jsonl"
     path.write_text("1")
-    [before] = below(tmp_path.as_uri())
+    [before] = list_logs(tmp_path.as_uri())
     assert (before.size, before.state != "") == (1, True)
     path.write_text("12")
-    assert below(tmp_path.as_uri()) != [before]
+    assert list_logs(tmp_path.as_uri()) != [before]
 
 
 def test_a_large_log_is_not_held_whole_and_its_copy_goes_with_it(
@@ -50,7 +50,7 @@ def test_a_large_log_is_not_held_whole_and_its_copy_goes_with_it(
     path.write_bytes(b'{"a": 1}\n{"a": 2}\n')
     found = fetch(path.as_uri())
     assert isinstance(found, FetchedStream)
-    assert found.whole() == path.read_bytes()
+    assert found.read_all() == path.read_bytes()
     copy = found._path
     assert copy.exists()
     del found
@@ -73,6 +73,6 @@ def test_errors_of_an_address_are_no_fault_of_ours() -> None:
             raise RuntimeError("no credentials")
 
     fsspec.register_implementation("strange", Strange, clobber=True)
-    for asked in (fetch_url, fetch, below):
+    for asked in (fetch_url, fetch, list_logs):
         with pytest.raises(OSError, match="no credentials"):
             asked("strange://a/b.jsonl")

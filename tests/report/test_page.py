@@ -23,12 +23,12 @@ from ibidem.report.session_names import Links
 from ibidem.report.session_result import (
     NOTHING_DONE,
     BilledCheck,
-    FileFigures,
+    FileResult,
     ProfileOutcome,
     Removal,
     Scenario,
     SendCost,
-    SessionFigures,
+    SessionResult,
     ToolResultTotals,
     UnreadFile,
 )
@@ -89,7 +89,7 @@ def session(
     after: Sequence[float] = (1.5,),
     recorded: float | None = None,
     **more: object,
-) -> SessionFigures:
+) -> SessionResult:
     """A session that costs so much with nothing done, and so much under each profile."""
     values: dict[str, Any] = {
         "path": path,
@@ -120,7 +120,7 @@ def session(
         "tools": {"Read": ToolResultTotals(20, 160_000)},
         "files": {"src/app.py": ToolResultTotals(10, 80_000)},
     }
-    found = SessionFigures(**{**values, **more})
+    found = SessionResult(**{**values, **more})
     ways = {NOTHING_DONE: cost, **{name: each.spent.cost for name, each in found.profiles.items()}}
     found.times, found.asked = [found.started] * 10, [0] * 10
     found.costs = {name: [spent / 10] * 10 for name, spent in ways.items()}
@@ -130,7 +130,7 @@ def session(
 PROFILES = ("lossless", "other", "third", "fourth", "fifth")
 
 
-def requests(found: SessionFigures) -> list[PaidRequest]:
+def requests(found: SessionResult) -> list[PaidRequest]:
     """Of a session, as its log has them: output costs a quarter of what input does."""
     names = ("path", "agent", "name", "id", "title", "project", "models", "asked", "times")
     facts = SessionFacts(format="anthropic", **{name: getattr(found, name) for name in names})
@@ -142,12 +142,12 @@ def requests(found: SessionFigures) -> list[PaidRequest]:
 
 
 def report(
-    *sessions: SessionFigures, unread: Sequence[UnreadFile] = (), unmeasured: Sequence[SessionFigures] = ()
+    *sessions: SessionResult, unread: Sequence[UnreadFile] = (), unmeasured: Sequence[SessionResult] = ()
 ) -> Report:
     """Of sessions, some of which (`unmeasured`) were not replayed."""
     profiles = PROFILES[: len(sessions[0].profiles)] if sessions else PROFILES[:1]
     paid = [each for found in (*sessions, *unmeasured) for each in requests(found)]
-    return add_up(profiles, [FileFigures(list(sessions), list(unread), 1_500_000)], lambda found: None, paid)
+    return add_up(profiles, [FileResult(list(sessions), list(unread), 1_500_000)], lambda found: None, paid)
 
 
 def page(found: Report, links: Links | None = None) -> Page:

@@ -17,22 +17,22 @@ from ibidem.billing.prices import own_prices
 from ibidem.recordings import READERS
 from ibidem.render.number_format import dollars, percent, tokens
 from ibidem.report.aggregate import NAMED_SESSIONS, Report, add_up
-from ibidem.report.export import as_dict, write_csv, write_json
+from ibidem.report.export import report_to_dict, write_csv, write_json
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.session_result import (
     BilledCheck,
-    FileFigures,
+    FileResult,
     ProfileOutcome,
     Removal,
     Scenario,
     SendCost,
-    SessionFigures,
+    SessionResult,
     ToolResultTotals,
     UnreadFile,
     decode_result,
     encode_result,
 )
-from ibidem.report.terminal import draw
+from ibidem.report.terminal import draw_report
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings import codex
 from tests.recordings.claude_code import OPUS, Script, call, result, text
@@ -93,7 +93,7 @@ def log(
 TWICE = ("a.py", "b.py", "a.py")
 
 
-def session(data: bytes, *profiles: str, **settings: Any) -> SessionFigures:
+def session(data: bytes, *profiles: str, **settings: Any) -> SessionResult:
     [found] = measure_log("some.jsonl", data, ReportSettings(profiles or ("lossless",), **settings)).sessions
     return found
 
@@ -191,7 +191,7 @@ def test_every_log_that_can_be_read_can_be_assessed(example: Example) -> None:
         assert (each.profiles["lossless"].worst, each.profiles["lossless"].law_failures) == (0, 0)
         assert example.invalid or not any(outcome.law_failures for outcome in each.profiles.values())
         assert each.baseline.cost > 0
-    json.dumps(as_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
+    json.dumps(report_to_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
 
 
 # ── what is recorded ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,7 +236,7 @@ def test_a_model_that_costs_nothing_has_a_recorded_bill_of_nothing() -> None:
     own = own_prices('{"house-model-7": {"input": 0}}', "p.json")
     data = log(*TWICE, model="house-model-7")
     files = [measure_log("1.jsonl", data, ReportSettings(prices=own))]
-    exported = as_dict(add_up(("lossless",), files, lambda _: None))
+    exported = report_to_dict(add_up(("lossless",), files, lambda _: None))
     assert exported["sessions"][0]["recorded"]["cost"] == 0
     assert exported["totals"]["recorded"]["cost"] == 0
 
@@ -369,7 +369,7 @@ def test_odd_values_in_a_log_are_no_fault_of_ours(spoil: Any) -> None:
     spoil(rows)
     found = measure_log("odd.jsonl", lines(*rows), ReportSettings(ALL))
     assert found.sessions or found.unread
-    json.dumps(as_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
+    json.dumps(report_to_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
 
 
 TAKES_ALL = [
@@ -405,7 +405,7 @@ def test_an_odd_log_does_not_take_the_others_with_it(spoil: Any) -> None:
 # ── totals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def figures(number: int, saved: float = 0.1, **fields: Any) -> SessionFigures:
+def figures(number: int, saved: float = 0.1, **fields: Any) -> SessionResult:
     """A session that costs a dollar, and under a profile so much less."""
     known: dict[str, Any] = {
         "path": f"/logs/{number:03}.jsonl",
@@ -427,13 +427,13 @@ def figures(number: int, saved: float = 0.1, **fields: Any) -> SessionFigures:
         "tools": {"Read": ToolResultTotals(5, 1000.0)},
         "files": {"a.py": ToolResultTotals(2, 400.0)},
     }
-    return SessionFigures(**(known | fields))
+    return SessionResult(**(known | fields))
 
 
 def added_up(
-    *sessions: SessionFigures, profiles: Sequence[str] = ("lossless",), unread: Sequence[UnreadFile] = ()
+    *sessions: SessionResult, profiles: Sequence[str] = ("lossless",), unread: Sequence[UnreadFile] = ()
 ) -> Report:
-    files = [FileFigures([each], size=1000) for each in sessions] + [FileFigures(unread=[each]) for each in unread]
+    files = [FileResult([each], size=1000) for each in sessions] + [FileResult(unread=[each]) for each in unread]
     return add_up(profiles, files, lambda _: None)
 
 
@@ -475,7 +475,7 @@ def test_groups_are_told_apart_by_agent_and_project() -> None:
 def test_totals_do_not_depend_on_the_order_of_the_files() -> None:
     some = [figures(n, n / 10, agent="codex" if n % 2 else "pi") for n in range(6)]
     one, other = added_up(*some), added_up(*reversed(some))
-    assert as_dict(one) == as_dict(other)
+    assert report_to_dict(one) == report_to_dict(other)
     assert [each.path for each in one.sessions] == sorted(each.path for each in some)
 
 
@@ -572,7 +572,7 @@ def test_the_dearest_session_is_named_with_its_share() -> None:
 
 
 def test_the_terminal_says_which_session_is_dearest_on_a_miss() -> None:
-    def costing(number: int, hit: float, miss: float) -> SessionFigures:
+    def costing(number: int, hit: float, miss: float) -> SessionResult:
         worlds = {"hit": Scenario(hit, 0.1, 0.0), "miss": Scenario(miss, 0.1, 0.0)}
         outcome = ProfileOutcome(SendCost(hit, 9e5, 8e5, 1e5, 1), points={"it pays": 1}, worlds=worlds)
         return figures(number, profiles={"recoverable": outcome})
@@ -853,7 +853,7 @@ def shown(found: Report, width: int, **options: Any) -> str:
     stream = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
-        draw(found, stream, **options)
+        draw_report(found, stream, **options)
     return stream.getvalue()
 
 

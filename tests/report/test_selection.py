@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ibidem import recordings
 from ibidem.recordings import RecordedRequest
-from ibidem.report.log_summary import SessionFacts, facts_of, moment
+from ibidem.report.log_summary import SessionFacts, request_time, summarize_session
 from ibidem.report.measure import ReportSettings, measure_session
 from ibidem.report.selection import EVERYTHING, RequestFilter, SessionFilter
-from ibidem.report.session_result import ProfileOutcome, SessionFigures
+from ibidem.report.session_result import ProfileOutcome, SessionResult
 from tests.recordings.examples import lines
 from tests.report.logs import NOON, timed
 from tests.report.test_report import TWICE, log
@@ -48,14 +48,14 @@ OTHER = "0badcafd-1111-2222-3333-444444444444"
     ],
 )
 def test_what_counts(chosen: RequestFilter, at: float | None, counts: bool) -> None:
-    assert chosen.counts(at, "x") is counts
+    assert chosen.matches_request(at, "x") is counts
 
 
 def test_a_request_is_where_its_answer_was_complete() -> None:
-    assert moment(RecordedRequest(1, at=4.0, answered=9.0)) == 9.0
-    assert moment(RecordedRequest(1, at=4.0)) == 4.0
-    assert moment(RecordedRequest(1)) is None
-    assert RequestFilter(since=5).takes(RecordedRequest(1, at=4.0, answered=9.0))
+    assert request_time(RecordedRequest(1, at=4.0, answered=9.0)) == 9.0
+    assert request_time(RecordedRequest(1, at=4.0)) == 4.0
+    assert request_time(RecordedRequest(1)) is None
+    assert RequestFilter(since=5).matches_recorded(RecordedRequest(1, at=4.0, answered=9.0))
 
 
 times = st.none() | st.floats(-1e12, 1e12)
@@ -65,7 +65,7 @@ times = st.none() | st.floats(-1e12, 1e12)
 def test_a_moment_cuts_all_known_times_in_two(every: list[float | None], cut: float) -> None:
     before, after = RequestFilter(until=cut), RequestFilter(since=cut)
     for at in every:
-        assert before.counts(at, "") + after.counts(at, "") == (at is not None)
+        assert before.matches_request(at, "") + after.matches_request(at, "") == (at is not None)
 
 
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,28 +91,30 @@ FACTS = SessionFacts("a.jsonl", "claude-code", "anthropic", id=ID, project="/hom
     ],
 )
 def test_what_is_wanted(selection: SessionFilter, wanted: bool) -> None:
-    assert selection.wants(FACTS) is wanted
+    assert selection.matches_session(FACTS) is wanted
 
 
 def test_a_session_without_a_project_or_an_id_is_none_that_was_named() -> None:
     bare = SessionFacts("a.jsonl", "pi", "anthropic")
-    assert SessionFilter().wants(bare)
-    assert not SessionFilter(projects=("shop",)).wants(bare)
-    assert not SessionFilter(session="0").wants(bare)
+    assert SessionFilter().matches_session(bare)
+    assert not SessionFilter(projects=("shop",)).matches_session(bare)
+    assert not SessionFilter(session="0").matches_session(bare)
 
 
 def test_words_choose_models_by_parts_of_their_names() -> None:
     several = SessionFacts("a", "pi", "anthropic", models=["claude-opus-4-6", "claude-haiku-4-5", "gpt-5"])
-    assert SessionFilter(models=("HAIKU", "gpt")).chosen(several) == RequestFilter(models=("claude-haiku-4-5", "gpt-5"))
-    assert SessionFilter(models=("gemini",)).chosen(several) == RequestFilter(models=())
-    assert SessionFilter(since=3.0).chosen(several) == RequestFilter(since=3.0)
+    assert SessionFilter(models=("HAIKU", "gpt")).request_filter(several) == RequestFilter(
+        models=("claude-haiku-4-5", "gpt-5")
+    )
+    assert SessionFilter(models=("gemini",)).request_filter(several) == RequestFilter(models=())
+    assert SessionFilter(since=3.0).request_filter(several) == RequestFilter(since=3.0)
 
 
 def test_what_is_asked_for_is_known() -> None:
-    assert SessionFilter().whole
-    assert not SessionFilter().timed
-    assert SessionFilter(until=0.0).timed
-    assert not SessionFilter(session="a").whole
+    assert SessionFilter().selects_everything
+    assert not SessionFilter().has_time_range
+    assert SessionFilter(until=0.0).has_time_range
+    assert not SessionFilter(session="a").selects_everything
 
 
 # ── logs that need not be read ──────────────────────────────────────────────────────────────────────────────────────
@@ -177,14 +179,14 @@ def much() -> bytes:
 
 
 @cache
-def part(since: float | None = None, until: float | None = None) -> SessionFigures | None:
+def part(since: float | None = None, until: float | None = None) -> SessionResult | None:
     """None where nothing counts."""
     [session] = recordings.read("a.jsonl", much())
     found = measure_session(session, ReportSettings(PROFILES), RequestFilter(since, until))
     return found if found.requests else None
 
 
-ADDED: dict[str, Callable[[SessionFigures], float]] = {
+ADDED: dict[str, Callable[[SessionResult], float]] = {
     "requests": lambda session: session.requests,
     "cost with nothing done": lambda session: session.baseline.cost,
     "tokens": lambda session: session.baseline.tokens,
@@ -219,7 +221,7 @@ OUTCOME: dict[str, Callable[[ProfileOutcome], float]] = {
 
 def moments() -> list[float]:
     [session] = recordings.read("a.jsonl", much())
-    return [at for at in facts_of(session).times if at is not None]
+    return [at for at in summarize_session(session).times if at is not None]
 
 
 @pytest.mark.slow
@@ -266,7 +268,7 @@ def test_models_of_a_session_add_up_too(number: int) -> None:
         for place, line in enumerate(data)
     )
 
-    def of(models: tuple[str, ...] | None) -> SessionFigures:
+    def of(models: tuple[str, ...] | None) -> SessionResult:
         [session] = recordings.read("a.jsonl", mixed)
         return measure_session(session, ReportSettings(PROFILES), RequestFilter(models=models))
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from ibidem.report.aggregate import Report
-from ibidem.report.session_result import SessionFigures
+from ibidem.report.session_result import SessionResult
 from tests.report.test_page import HOSTILE, TYPICAL, page, report, session
 from tests.support.browser import hard_to_read, launched, scrolls_sideways
 
@@ -20,7 +20,7 @@ MARKUP = f"<img src=x onerror='window.broken = 1'><b>{HOSTILE}"
 LONG = "Rename Order to Purchase everywhere, also in the migrations, and keep the old routes working " * 3
 
 
-def named(path: str, title: str, **more: Any) -> SessionFigures:
+def named(path: str, title: str, **more: Any) -> SessionResult:
     return session(path, title=title, id=f"{path[-7:-6]}1234567-89ab", **more)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.report.session_result import SessionFigures
+from ibidem.report.session_result import SessionResult
 from ibidem.report.timeline import MOST_DAYS, time_slots
 from tests.report.test_page import page, report, session
 
@@ -12,7 +12,7 @@ DAY = 86400.0
 START = 1_760_000_000.0  # 2025-10-09
 
 
-def days(*numbers: float) -> list[SessionFigures]:
+def days(*numbers: float) -> list[SessionResult]:
     return [session(f"/logs/{n}.jsonl", recorded=2.0, started=START + DAY * n) for n in numbers]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ibidem.report.log_summary import PaidRequest, SessionFacts
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.plan_windows import HOUR, PLAN_WINDOW, plan_windows, requests_left
-from ibidem.report.session_result import NOTHING_DONE, SessionFigures
+from ibidem.report.session_result import NOTHING_DONE, SessionResult
 from tests.report.logs import NOON, timed
 from tests.report.test_report import TWICE, log
 
@@ -64,7 +64,7 @@ def test_every_request_is_in_one_window_and_windows_do_not_overlap(times: list[f
         assert any(window.start <= at < window.end for window in found)
 
 
-def figures(data: bytes, path: str = "a") -> SessionFigures:
+def figures(data: bytes, path: str = "a") -> SessionResult:
     [found] = measure_log(path, data, ReportSettings()).sessions
     return found
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ibidem.live.policy import NothingKept
+from ibidem.live.policy import NullStore
 from ibidem.store import Limits, MemoryStore, RedisStore, SqliteStore, Store, StoreError, guarded, reference
 from ibidem.store.guarded import GuardedStore
-from ibidem.store.store import NO_NOTES, NotesPlace
+from ibidem.store.store import JOURNAL_START, JournalPosition
 from tests.support.locked import EXCLUSIVE, held
 
 METHODS = sorted(
@@ -161,9 +161,9 @@ def test_results_are_those_of_the_store(bench: Bench) -> None:
     plain = MemoryStore()
     for name, args in SCRIPT:
         assert ask(bench.store, name, args) == ask(plain, name, args), name
-    noted = bench.store.note("s", [b"row"], since=NO_NOTES)
+    noted = bench.store.note("s", [b"row"], since=JOURNAL_START)
     assert noted.added
-    assert bench.store.notes("s", since=NotesPlace()).rows == [b"row"]
+    assert bench.store.notes("s", since=JournalPosition()).rows == [b"row"]
     assert bench.store.where == bench.inner.where
     bench.store.limits = Limits(max_bytes=7)
     assert bench.store.limits is bench.inner.limits
@@ -190,7 +190,7 @@ def test_a_guarded_store_can_be_pickled(tmp_path: Path) -> None:
     [
         pytest.param(MemoryStore, None, False, id="a plain store in memory is called directly"),
         pytest.param(Faulty, None, True, id="a subclass may hang, and gets threads"),
-        pytest.param(NothingKept, True, False, id="a subclass that needs none says so"),
+        pytest.param(NullStore, True, False, id="a subclass that needs none says so"),
     ],
 )
 def test_only_a_store_that_may_hang_needs_threads(inner: type[MemoryStore], in_memory: bool | None, hops: bool) -> None:
@@ -201,7 +201,7 @@ def test_only_a_store_that_may_hang_needs_threads(inner: type[MemoryStore], in_m
         return 0.0
 
     store = GuardedStore(inner(clock=clock), in_memory=in_memory)
-    store.note("s", [b"row"], NO_NOTES)
+    store.note("s", [b"row"], JOURNAL_START)
     store.close()
     assert store._threads._running == hops
     assert [name.startswith("ibidem-store-") for name in names] == [hops]
@@ -213,7 +213,7 @@ def test_only_a_store_that_may_hang_needs_threads(inner: type[MemoryStore], in_m
 def test_nobody_waits_longer_than_the_deadline(bench: Bench) -> None:
     bench.inner.faults[1] = "hangs"
     start = time.monotonic()
-    with bench.store.until(SHORT), pytest.raises(StoreError, match=r"^memory:: did not answer within 50 ms: "):
+    with bench.store.time_limit(SHORT), pytest.raises(StoreError, match=r"^memory:: did not answer within 50 ms: "):
         bench.store.put("s", by_ref("a"))
     assert SHORT * 0.9 < time.monotonic() - start < LONG / 2
     assert bench.store.health["timeouts"] == 1
@@ -222,7 +222,7 @@ def test_nobody_waits_longer_than_the_deadline(bench: Bench) -> None:
 def test_a_write_that_timed_out_may_still_happen(bench: Bench) -> None:
     bench.inner.faults[1] = "hangs"
     texts = by_ref("a")
-    with bench.store.until(SHORT), pytest.raises(StoreError):
+    with bench.store.time_limit(SHORT), pytest.raises(StoreError):
         bench.store.put("s", texts)
     texts.clear()  # the caller's own: the call has a copy
     bench.inner.go_on.set()
@@ -235,7 +235,7 @@ def test_a_write_that_timed_out_may_still_happen(bench: Bench) -> None:
 
 def test_calls_inside_share_the_time(bench: Bench) -> None:
     bench.inner.faults[2] = "hangs"
-    with bench.store.until(10.0):
+    with bench.store.time_limit(10.0):
         bench.store.refs("s")
         bench.clock.now += 9.95
         with pytest.raises(StoreError, match="within 50 ms"):
@@ -245,7 +245,7 @@ def test_calls_inside_share_the_time(bench: Bench) -> None:
 @pytest.mark.parametrize(("outer", "inner"), [(0.02, 60.0), (60.0, 0.02)])
 def test_the_earliest_of_nested_deadlines_counts(bench: Bench, outer: float, inner: float) -> None:
     bench.inner.faults[1] = "hangs"
-    with bench.store.until(outer), bench.store.until(inner), pytest.raises(StoreError, match="within 20 ms"):
+    with bench.store.time_limit(outer), bench.store.time_limit(inner), pytest.raises(StoreError, match="within 20 ms"):
         bench.store.refs("s")
 
 
@@ -258,8 +258,8 @@ def test_a_deadline_ends_with_its_block_and_is_for_its_thread(bench: Bench, monk
         return make(self, call, seconds)
 
     monkeypatch.setattr(guarded._Threads, "make", recorded)
-    with bench.store.until(3.0):
-        with bench.store.until(2.0):
+    with bench.store.time_limit(3.0):
+        with bench.store.time_limit(2.0):
             bench.store.refs("s")
         bench.store.refs("s")
         bench.in_background(lambda: bench.store.refs("s")).join(LONG)
@@ -271,7 +271,7 @@ def test_a_deadline_ends_with_its_block_and_is_for_its_thread(bench: Bench, monk
 
 
 def test_without_time_the_store_is_not_asked(bench: Bench) -> None:
-    with bench.store.until(1.0):
+    with bench.store.time_limit(1.0):
         bench.clock.now += 1.0
         for _ in range(3):
             with pytest.raises(StoreError, match="no time was left"):
@@ -282,7 +282,7 @@ def test_without_time_the_store_is_not_asked(bench: Bench) -> None:
 
 def test_a_time_out_of_a_call_with_hardly_any_time_does_not_open_the_breaker(bench: Bench) -> None:
     bench.inner.faults[1] = "hangs"
-    with bench.store.until(guarded.FAIR_SECONDS / 2), pytest.raises(StoreError, match="within 5 ms"):
+    with bench.store.time_limit(guarded.FAIR_SECONDS / 2), pytest.raises(StoreError, match="within 5 ms"):
         bench.store.refs("s")
     assert bench.store.health["timeouts"] == 1
     assert not bench.store.health["open"]
@@ -296,7 +296,7 @@ def test_two_stuck_threads_are_all_there_are(bench: Bench) -> None:
     waiting = [bench.in_background(lambda: bench.store.refs("s")) for _ in range(2)]
     for _ in range(2):
         assert bench.inner.begun.acquire(timeout=LONG)
-    with bench.store.until(SHORT), pytest.raises(StoreError, match="within 50 ms"):
+    with bench.store.time_limit(SHORT), pytest.raises(StoreError, match="within 50 ms"):
         bench.store.put("never", by_ref("a"))
     assert len(bench.threads) == 2
     assert bench.store.health["open"]
@@ -325,7 +325,7 @@ def test_a_call_waits_for_a_free_thread_within_its_deadline(bench: Bench) -> Non
 def test_while_both_threads_are_stuck_nobody_waits(bench: Bench) -> None:
     bench.inner.faults[0] = "hangs"
     for _ in range(2):
-        with bench.store.until(SHORT), pytest.raises(StoreError, match="did not answer within"):
+        with bench.store.time_limit(SHORT), pytest.raises(StoreError, match="did not answer within"):
             bench.store.refs("s")
         bench.clock.now += 30
     with pytest.raises(StoreError, match="is not called yet after it did not answer"):  # it would wait 15 s
@@ -392,7 +392,7 @@ def test_a_forked_process_has_threads_of_its_own(bench: Bench) -> None:
             signal.alarm(int(LONG))  # ends a child that waits for a thread of its parent
             failed = True
             try:
-                with bench.store.until(LONG):
+                with bench.store.time_limit(LONG):
                     failed = bench.store.get(by_ref("a")) != by_ref("a") or bench.store.health["open"] != 0
             finally:
                 os._exit(failed)
@@ -404,7 +404,7 @@ def test_a_forked_process_has_threads_of_its_own(bench: Bench) -> None:
 
 def test_a_time_out_opens_the_breaker(bench: Bench) -> None:
     bench.inner.faults[1] = "hangs"
-    with bench.store.until(SHORT), pytest.raises(StoreError):
+    with bench.store.time_limit(SHORT), pytest.raises(StoreError):
         bench.store.refs("s")
     for _ in range(20):
         with pytest.raises(StoreError, match=r"^memory:: is not called for 1.0 s after it did not answer$"):
@@ -463,7 +463,7 @@ def test_caller_of_a_trial_does_not_wait_for_the_deadline(bench: Bench, seconds:
     bench.clock.now += 1
     bench.inner.faults[0] = "hangs"
     started = time.perf_counter()
-    with bench.store.until(LONG), pytest.raises(StoreError, match="within 50 ms"):
+    with bench.store.time_limit(LONG), pytest.raises(StoreError, match="within 50 ms"):
         bench.store.refs("s")
     assert time.perf_counter() - started < LONG / 2
     assert bench.store.health["retry_in"] == 2
@@ -485,7 +485,7 @@ def test_the_pause_doubles_up_to_thirty_seconds_and_starts_again(bench: Bench, f
         bench.clock.now += bench.store.health["retry_in"]
         bench.inner.faults[0] = fault
         bench.inner.go_on.clear()
-        with bench.store.until(0.011), pytest.raises(StoreError):
+        with bench.store.time_limit(0.011), pytest.raises(StoreError):
             bench.store.refs("s")
         bench.inner.go_on.set()
         if fault == "hangs":
@@ -522,7 +522,7 @@ def test_an_error_of_a_call_from_before_does_not_prolong_the_pause(bench: Bench)
 
 
 def _time_out(store: GuardedStore) -> None:
-    with store.until(1.0), pytest.raises(StoreError, match="within 1000 ms"):
+    with store.time_limit(1.0), pytest.raises(StoreError, match="within 1000 ms"):
         store.refs("s")
 
 
@@ -623,7 +623,7 @@ def test_any_call_may_fail(bench: Bench, fault: str, number: int) -> None:
     refused, start = 0, time.monotonic()
     for place, (name, args) in enumerate(SCRIPT, 1):
         try:
-            with bench.store.until(SHORT if place == number else LONG):
+            with bench.store.time_limit(SHORT if place == number else LONG):
                 result = ask(bench.store, name, args)
         except StoreError as error:
             refused += "is not called" in str(error)
@@ -659,7 +659,7 @@ def test_closing_closes_the_store_also_while_the_breaker_is_open(bench: Bench) -
 def test_closing_waits_for_a_store_that_hangs_no_longer_than_its_deadline(bench: Bench) -> None:
     bench.inner.faults[1] = "hangs"
     start = time.monotonic()
-    with bench.store.until(SHORT):
+    with bench.store.time_limit(SHORT):
         bench.store.close()
     assert time.monotonic() - start < LONG / 2
     assert bench.inner.calls == ["close"]
@@ -686,7 +686,7 @@ def test_a_locked_file_costs_one_request(tmp_path: Path, name: str) -> None:
     with held(path, *EXCLUSIVE):
         messages = []
         for _ in range(40):
-            with guard.until(SHORT), pytest.raises(StoreError) as caught:
+            with guard.time_limit(SHORT), pytest.raises(StoreError) as caught:
                 getattr(guard, name)(*args)
             messages.append(caught.value.what.split(" after ")[0].split(":")[0])
         assert messages == ["did not answer within 50 ms", *["is not called for 1.0 s"] * 39]
@@ -705,7 +705,7 @@ def test_a_redis_server_that_accepts_and_does_not_answer() -> None:
         store = GuardedStore(inner)
         messages = []
         for _ in range(20):
-            with store.until(SHORT), pytest.raises(StoreError) as caught:
+            with store.time_limit(SHORT), pytest.raises(StoreError) as caught:
                 store.notes("s")
             messages.append(caught.value.what.split(" for ")[0].split(":")[0])
         assert messages == ["did not answer within 50 ms", *["is not called"] * 19]

@@ -14,7 +14,7 @@ import pytest
 
 from ibidem import IbidemError
 from ibidem.store import SqliteStore, reference
-from ibidem.store.recall_server import bounded, original
+from ibidem.store.recall_server import bounded_lines, fetch_original
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_of_a_line_that_is_too_long_no_more_is_held_than_its_beginning() -> None:
     lines = b"x" * 100 + b"\n" + b"y" * 10 + b"\n" + b"z" * 9 + b"\nend"
-    assert [*bounded(BytesIO(lines), 10)] == [b"x" * 10, b"y" * 10, b"z" * 9 + b"\n", b"end"]
+    assert [*bounded_lines(BytesIO(lines), 10)] == [b"x" * 10, b"y" * 10, b"z" * 9 + b"\n", b"end"]
 
 
 def ask(target: Path, *calls: Callable[[Client], Awaitable[Any]], by: str = "option") -> list[Any]:
@@ -137,4 +137,4 @@ def test_a_damaged_store_is_an_error_of_that_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ref", ["", "0" * 11, "0" * 13, f"{'0' * 12} {'1' * 12}", "g" * 12])
 def test_what_is_no_single_reference_is_refused(store: Path, ref: str) -> None:
     with pytest.raises(IbidemError, match="this is no reference"):
-        original(ref, str(store))
+        fetch_original(ref, str(store))

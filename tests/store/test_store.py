@@ -39,11 +39,11 @@ from ibidem.store import (
     reference,
 )
 from ibidem.store.database import BUSY_SECONDS
-from ibidem.store.limits import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_NOTES, MOST_ORIGINALS, MOST_SESSIONS
-from ibidem.store.packing import RAW, pack
+from ibidem.store.retention import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_NOTES, MOST_ORIGINALS, MOST_SESSIONS
 from ibidem.store.schema import APPLICATION_ID, MIGRATIONS
 from ibidem.store.sqlite import READ_SECONDS
-from ibidem.store.store import NO_NOTES, Notes, NotesPlace
+from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition
+from ibidem.store.value_codec import RAW, encode_value
 from tests.support.locked import EXCLUSIVE, held
 
 COLLIDING = ("text no. 1908044", "text no. 5173450")
@@ -122,7 +122,7 @@ def _spoil_sqlite(store: Store, ref: str, body: bytes) -> None:
 
 def _spoil_redis(store: Store, ref: str, body: bytes) -> None:
     assert isinstance(store, RedisStore)
-    store._opened().hset(store.prefix + "body", ref, body)
+    store._open_client().hset(store.prefix + "body", ref, body)
 
 
 def _spoil_memory_note(store: Store, session: bytes, number: int) -> None:
@@ -137,7 +137,7 @@ def _spoil_sqlite_note(store: Store, session: bytes, number: int) -> None:
 
 def _spoil_redis_note(store: Store, session: bytes, number: int) -> None:
     assert isinstance(store, RedisStore)
-    store._opened().lset(store.prefix.encode() + b"notes:" + session, number, b"?")
+    store._open_client().lset(store.prefix.encode() + b"notes:" + session, number, b"?")
 
 
 def with_file(path: Path, statement: str, *values: Any) -> list[Any]:
@@ -328,50 +328,54 @@ def test_a_state_names_only_references(bench: Bench) -> None:
 
 def noted(*rows: bytes) -> int:
     """Bytes that notes take as they are kept."""
-    return sum(len(pack(row)) for row in rows)
+    return sum(len(encode_value(row)) for row in rows)
 
 
 def test_notes_are_read_from_where_one_was(bench: Bench) -> None:
     store = bench.open()
-    assert store.notes("s") == Notes([], NO_NOTES)
+    assert store.notes("s") == JournalPage([], JOURNAL_START)
     rows = [b"", b"\x00\xff", b"a note " * 100, os.urandom(300)]
-    first = store.note("s", rows[:2], NO_NOTES)
+    first = store.note("s", rows[:2], JOURNAL_START)
     assert (first.rows, first.added, first.place.end) == ([], True, 2)
     second = store.note("s", rows[2:], first.place)
-    assert (second.added, second.place) == (True, NotesPlace(first.place.log, 4))
-    assert [store.notes("s", place).rows for place in (NO_NOTES, first.place, second.place)] == [rows, rows[2:], []]
+    assert (second.added, second.place) == (True, JournalPosition(first.place.log, 4))
+    assert [store.notes("s", place).rows for place in (JOURNAL_START, first.place, second.place)] == [
+        rows,
+        rows[2:],
+        [],
+    ]
     assert store.notes("s").place == second.place
-    assert store.notes("t") == Notes([], NO_NOTES)
+    assert store.notes("t") == JournalPage([], JOURNAL_START)
     assert store.load("s") is None
     assert store.stats() == StoreStats(0, 1, 0, 0, None, None, noted(*rows))
 
 
 def test_nobody_adds_a_note_who_has_not_read_those_before(bench: Bench) -> None:
     store = bench.open()
-    first = store.note("s", [b"one"], NO_NOTES).place
-    assert store.note("s", [b"two"], NO_NOTES) == Notes([b"one"], first)
+    first = store.note("s", [b"one"], JOURNAL_START).place
+    assert store.note("s", [b"two"], JOURNAL_START) == JournalPage([b"one"], first)
     second = store.note("s", [b"two"], first).place
-    assert store.note("s", [b"three"], first) == Notes([b"two"], second)
+    assert store.note("s", [b"three"], first) == JournalPage([b"two"], second)
     store.forget("s")
-    assert store.note("s", [b"three"], second) == Notes([], NO_NOTES)
-    again = store.note("s", [b"three"], NO_NOTES).place
+    assert store.note("s", [b"three"], second) == JournalPage([], JOURNAL_START)
+    again = store.note("s", [b"three"], JOURNAL_START).place
     again = store.note("s", [b"four"], again).place
     assert (again.end, again == second) == (second.end, False)
-    assert store.note("s", [b"five"], second) == Notes([b"three", b"four"], again), "as many, and others"
+    assert store.note("s", [b"five"], second) == JournalPage([b"three", b"four"], again), "as many, and others"
     assert store.stats().bytes_states == noted(b"three", b"four")
 
 
 def test_a_damaged_note_is_left_out(bench: Bench) -> None:
     store = bench.open()
-    place = store.note("s", [b"one", b"two", b"three"], NO_NOTES).place
+    place = store.note("s", [b"one", b"two", b"three"], JOURNAL_START).place
     bench.spoil_note(store, b"s", 1)
-    assert store.notes("s") == Notes([b"one", b"three"], place)
+    assert store.notes("s") == JournalPage([b"one", b"three"], place)
 
 
 def test_the_newest_notes_are_kept(bench: Bench) -> None:
     store = bench.open()
     rows = [b"%d" % number for number in range(MOST_NOTES + 5)]
-    place = store.note("s", rows[:3], NO_NOTES).place
+    place = store.note("s", rows[:3], JOURNAL_START).place
     end = store.note("s", rows[3:], place).place
     assert end.end == len(rows)
     assert store.notes("s").rows == store.notes("s", place).rows == rows[5:]
@@ -384,10 +388,10 @@ def test_notes_count_and_go_with_their_session(bench: Bench) -> None:
     row = os.urandom(100)
     store = bench.open(limits=at_most(3 * noted(row), live_for=10))
     for number in range(3):
-        store.note(f"s{number}", [row], NO_NOTES)
+        store.note(f"s{number}", [row], JOURNAL_START)
         bench.clock.now += 1
     bench.clock.now += 10
-    store.note("s3", [row], NO_NOTES)
+    store.note("s3", [row], JOURNAL_START)
     assert [store.notes(f"s{number}").rows for number in range(4)] == [[], [row], [row], [row]]
     assert store.stats().bytes_states == 3 * noted(row)
 
@@ -396,7 +400,7 @@ def test_notes_of_many_at_once_are_all_there(bench: Bench) -> None:
     store = bench.open()
 
     def work(name: str) -> None:
-        place = NO_NOTES
+        place = JOURNAL_START
         for number in range(20):
             while not (found := store.note("s", [f"{name} {number}".encode()], place)).added:
                 place = found.place
@@ -478,11 +482,11 @@ def test_stats(bench: Bench) -> None:
     store.put("t", by_ref("line\n" * 1_000))
     store.save("t", b"state", by_ref("line\n" * 1_000))
     times = bench.clock.now - 5, bench.clock.now
-    expected = StoreStats(3, 2, taken("a", "ü", "line\n" * 1_000), 3 + 5_000, *times, len(pack(b"state")))
+    expected = StoreStats(3, 2, taken("a", "ü", "line\n" * 1_000), 3 + 5_000, *times, len(encode_value(b"state")))
     assert store.stats() == expected
     assert expected.bytes_stored < 200
     store.save("t", b"a longer state", [])
-    assert store.stats().bytes_kept == expected.bytes_stored + len(pack(b"a longer state"))
+    assert store.stats().bytes_kept == expected.bytes_stored + len(encode_value(b"a longer state"))
     store.forget_all()
     assert store.stats().bytes_kept == 0
 
@@ -528,7 +532,7 @@ def test_a_session_lives_for_its_age_after_its_last_use(bench: Bench, use: str) 
     elif use == "save":
         store.save("s", b"state", by_ref(A))
     elif use == "note":
-        store.note("s", [b"a note"], NO_NOTES)
+        store.note("s", [b"a note"], JOURNAL_START)
     elif use == "notes":
         store.notes("s")
     else:
@@ -661,14 +665,14 @@ def test_no_age_is_shorter_than_a_live_session(bench: Bench) -> None:
 
 def test_states_count_and_go_too(bench: Bench) -> None:
     state = os.urandom(100)
-    store = bench.open(limits=at_most(3 * len(pack(state)), live_for=10))
+    store = bench.open(limits=at_most(3 * len(encode_value(state)), live_for=10))
     for number in range(3):
         store.save(f"s{number}", state, [])
         bench.clock.now += 1
     bench.clock.now += 10
     store.save("s3", state, [])
     assert [store.load(f"s{number}") for number in range(4)] == [None, state, state, state]
-    assert store.stats().bytes_states == 3 * len(pack(state))
+    assert store.stats().bytes_states == 3 * len(encode_value(state))
 
 
 def test_nobody_waits_for_all_that_is_over(bench: Bench) -> None:
@@ -963,7 +967,7 @@ def test_processes_write_at_once_from_the_first_moment(tmp_path: Path) -> None:
 
 def test_a_turn_that_goes_on_alone_asks_the_file_little(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "store.db") as store:
-        place = store.note("s", [b"a"], NO_NOTES).place
+        place = store.note("s", [b"a"], JOURNAL_START).place
         connection, asked = store._database._connection, list[str]()
         assert connection is not None
         connection.set_trace_callback(asked.append)
@@ -1074,21 +1078,21 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> No
         with_file(path, statement)
     with_file(path, f"PRAGMA application_id = {APPLICATION_ID}")
     with_file(path, "PRAGMA user_version = 1")
-    with_file(path, "INSERT INTO sessions (name, used, state) VALUES (?, 1e6, ?)", b"s", pack(b"state"))
+    with_file(path, "INSERT INTO sessions (name, used, state) VALUES (?, 1e6, ?)", b"s", encode_value(b"state"))
     with_file(path, "INSERT INTO sessions (name, used) VALUES (?, 1e6)", b"t")
     for text in (A, B):
-        values = (reference(text), len(text), 1e6, pack(text.encode()))
+        values = (reference(text), len(text), 1e6, encode_value(text.encode()))
         with_file(path, "INSERT INTO originals (ref, size, added, body) VALUES (?, ?, ?, ?)", *values)
         with_file(path, "INSERT INTO links (session, ref) VALUES (1, ?)", reference(text))
     with_file(path, "DELETE FROM links WHERE ref = ?", reference(B))
     with SqliteStore(path, clock=Clock(1e6 + 5)) as store:
         assert kept(store, A, B) == [A, B]
-        assert store.stats().bytes_states == len(pack(b"state"))
+        assert store.stats().bytes_states == len(encode_value(b"state"))
         assert store.load("s") == b"state"
         store.save("t", b"another", [])
-        assert store.notes("s") == Notes([], NO_NOTES)
-        place = store.note("s", [b"one"], NO_NOTES).place
-        assert store.notes("s") == Notes([b"one"], place)
+        assert store.notes("s") == JournalPage([], JOURNAL_START)
+        place = store.note("s", [b"one"], JOURNAL_START).place
+        assert store.notes("s") == JournalPage([b"one"], place)
     assert_consistent(path)
     assert with_file(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     with SqliteStore(path, clock=Clock(1e6 + 31 * DAY_SECONDS)) as store:
@@ -1318,7 +1322,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
 
 def test_a_redis_server_that_drops_keys_is_refused(redis_url: str) -> None:
     with RedisStore(redis_url, prefix="dropping:") as store:
-        server = store._opened()
+        server = store._open_client()
         server.config_set("maxmemory", "1gb")
         server.config_set("maxmemory-policy", "allkeys-lru")
         try:
@@ -1334,7 +1338,7 @@ def test_a_redis_server_that_drops_keys_is_refused(redis_url: str) -> None:
 def test_a_redis_server_that_takes_no_writes(redis_url: str) -> None:
     with RedisStore(redis_url, prefix="refusing:") as store:
         store.put("s", by_ref("a"))
-        server = store._opened()
+        server = store._open_client()
         server.config_set("maxmemory", "1")
         try:
             with pytest.raises(StoreError, match="takes writes"):
@@ -1349,20 +1353,20 @@ def test_nothing_is_left_on_a_redis_server(redis_url: str) -> None:
     with RedisStore(redis_url, prefix="leaving:") as store:
         store.put("s", by_ref("a", "b"))
         store.save("s", b"state", by_ref("a", "never put"))
-        store.note("s", [b"a note"], NO_NOTES)
+        store.note("s", [b"a note"], JOURNAL_START)
         store.put("t", by_ref("a"))
         for name in "st":
             store.forget(name)
-        left = {key: store._opened().hgetall(key) for key in store._opened().keys("leaving:*")}
+        left = {key: store._open_client().hgetall(key) for key in store._open_client().keys("leaving:*")}
     assert left == {b"leaving:totals": {b"stored": b"0", b"size": b"0", b"states": b"0"}}
 
 
 def test_states_that_an_older_version_left_on_a_redis_server_are_counted(redis_url: str) -> None:
     with RedisStore(redis_url, prefix="older:") as store:
         store.save("s", b"state", [])
-        store._opened().hdel("older:totals", "states")
+        store._open_client().hdel("older:totals", "states")
         store.put("t", {})
-        assert store.stats().bytes_states == len(pack(b"state"))
+        assert store.stats().bytes_states == len(encode_value(b"state"))
         store.forget_all()
 
 

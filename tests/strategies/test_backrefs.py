@@ -19,11 +19,11 @@ import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse, tag_of
-from ibidem.markers.patches import SIGNED, VIEW
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse_marker, tag_of
+from ibidem.markers.patches import SIGN_BY_VIEW, VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 from tests.support.lanes import daily
 from tests.support.timed import best
 
@@ -72,7 +72,7 @@ def sound(request: Any, format: str, **options: Any) -> list[str]:
         data = json.dumps(request, ensure_ascii=False, **spelling).encode("utf-8", "surrogatepass")
         if b"\xed" not in data:  # a lone surrogate is no UTF-8
             assert ibidem.expand(ibidem.compact(data, format=format, **options).request, format=format) == data
-    count = counter()
+    count = counter_for()
     sent = texts_of(result.request, format)
     for before, after in zip(texts_of(request, format), sent, strict=True):
         assert count(after) <= count(before)
@@ -98,7 +98,7 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
             for at, found in markers:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
                 seen[found.view or "as it is"] += 1
-                seen["rests on the one above" if found.leans else "names its source"] += 1
+                seen["rests on the one above" if found.omits_source else "names its source"] += 1
                 if found.source == ABOVE:
                     _is_true(found, markers[0][1].flags, [], original, "\n".join(sent.split("\n")[:at]))
                 elif found.source is not None:
@@ -111,7 +111,7 @@ def _markers(sent: str) -> list[tuple[int, Marker]]:
     """The markers of a part, and where they stand; one that names no source means that of the one above it."""
     markers: list[tuple[int, Marker]] = []
     for at, line in enumerate(sent.split("\n")):
-        found = parse(line, TAG, markers[-1][1] if markers else None)
+        found = parse_marker(line, TAG, markers[-1][1] if markers else None)
         markers += [(at, found)] if found else []
     return markers
 
@@ -135,14 +135,14 @@ def _sources(request: Any, format: str) -> Iterator[tuple[str, str]]:
 
 def _is_true(marker: Marker, flags: str, below: list[str], original: str, target: str) -> None:
     lines = target.split("\n")
-    if (last := parse(lines[-1], TAG)) is not None and last.source is None:
+    if (last := parse_marker(lines[-1], TAG)) is not None and last.source is None:
         lines.pop()
     if marker.unit:
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
-        if marker.view in SIGNED:
-            meant = [SIGNED[marker.view] + line for line in meant]
+        if marker.view in SIGN_BY_VIEW:
+            meant = [SIGN_BY_VIEW[marker.view] + line for line in meant]
         elif marker.view:
             assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
             meant = [line[1:] for line in meant]
@@ -155,7 +155,7 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
                 numbers = [int(found[1]) for line in original.split("\n") if (found := SHOWN_NUMBER.match(line))]
                 assert marker.own in numbers
     else:
-        assert not any(parse(line, TAG) for line in lines), "what is pointed at was replaced itself"
+        assert not any(parse_marker(line, TAG) for line in lines), "what is pointed at was replaced itself"
         assert marker.but == bool(below), "'but for' and nothing below it"
         if not marker.but and not flags:
             assert "\n".join(lines) == original
@@ -762,7 +762,7 @@ def test_nothing_refers_to_what_the_provider_may_clear_without_a_word(format: st
     assert ours(sent[3]) is refers
     assert ours(sent[2]), "folding needs nothing that could go"
     if not refers:
-        assert parse(sent[2].split("\n")[-1], TAG) == Marker(TAG, digest_of(arrows(CODE)), "n", explains=True)
+        assert parse_marker(sent[2].split("\n")[-1], TAG) == Marker(TAG, digest_of(arrows(CODE)), "n", explains=True)
 
 
 COMPACTIONS: dict[str, Any] = {
@@ -881,9 +881,9 @@ def test_whole_results_can_be_referred_to_in_other_words(style: HintStyle, wante
 
 def test_min_gain_is_what_a_reference_must_save() -> None:
     request = reads(FILE, FILE)
-    saved = counter()(FILE) - counter()(texts_of(ibidem.compact(request).request)[1])
+    saved = counter_for()(FILE) - counter_for()(texts_of(ibidem.compact(request).request)[1])
     short = reads(UNIQUE, UNIQUE)
-    gain = counter()(UNIQUE) - counter()(texts_of(ibidem.compact(short).request)[1])
+    gain = counter_for()(UNIQUE) - counter_for()(texts_of(ibidem.compact(short).request)[1])
     assert saved > gain > 4
     assert ibidem.compact(short, strategies=[BackReferences(min_gain=gain)]).plan
     assert not ibidem.compact(short, strategies=[BackReferences(min_gain=gain + 1)]).plan

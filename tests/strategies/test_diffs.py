@@ -23,7 +23,7 @@ from tests.support.lanes import daily
 from tests.support.timed import best
 
 TAG = tag_of("go")
-FREE = ibidem.Economy(read=1.0, write=1.0)
+FREE = ibidem.CachePricing(read=1.0, write=1.0)
 FILE = [f"    value_{n} = compute({n * 31}, 'name {n * 17 % 97}')" for n in range(60)]
 NEW = [f"    total_{n} = summed({n * 13}, 'item {n * 7 % 89}')" for n in range(20)]
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.budget import Bank, Economy, Moment, Offer
+from ibidem.billing.revision_budget import CachePricing, RequestContext, RevisionOffer, SavingsBalance
 from ibidem.formats import FORMATS
-from ibidem.markers.evicted import EvictedMarker, gone_lines, merged, refs_in, thinned
+from ibidem.markers.eviction_markers import EvictedMarker, evicted_line_count, merge_ranges, refs_in, remove_lines
 from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
 from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 
-FREE = Economy(read=1.0, write=1.0)
+FREE = CachePricing(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
 EAGER: dict[str, Any] = {"economy": FREE, "mask": 2, "arguments": 80, "edit_arguments": (0, 0), **NO_CLOCKS}
 SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
@@ -215,20 +215,20 @@ def test_a_wrong_state_gets_a_clear_message() -> None:
 
 
 def test_the_bank_pays_only_from_what_was_saved() -> None:
-    bank = Bank(Economy(), phi=0.5)
-    assert bank.reason(1000, Offer(900, 0, 1000), Moment()) is None
-    assert bank.reason(1000, Offer(900, 0, 1000), Moment(idle=301)) == "cold cache"
-    bank.settle(before=0, new=1000, cold=False)
-    assert bank.saved == 1250
-    assert bank.reason(1000, Offer(900, 0, 1000), Moment()) == "it pays"
-    rewritten, requests = bank.pay(1000, Offer(900, 0, 1000), "it pays")
-    assert (rewritten, bank.saved) == (100, 1250 - 1.15 * 100)
+    bank = SavingsBalance(CachePricing(), phi=0.5)
+    assert bank.decide_revision(1000, RevisionOffer(900, 0, 1000), RequestContext()) is None
+    assert bank.decide_revision(1000, RevisionOffer(900, 0, 1000), RequestContext(idle=301)) == "cold cache"
+    bank.record_request(before=0, new=1000, cold=False)
+    assert bank.net_savings == 1250
+    assert bank.decide_revision(1000, RevisionOffer(900, 0, 1000), RequestContext()) == "it pays"
+    rewritten, requests = bank.record_revision(1000, RevisionOffer(900, 0, 1000), "it pays")
+    assert (rewritten, bank.net_savings) == (100, 1250 - 1.15 * 100)
     assert requests == pytest.approx(1.15 * 100 / (0.1 * 900))
-    assert bank.reason(1000, Offer(100, 0, 1000), Moment()) is None
+    assert bank.decide_revision(1000, RevisionOffer(100, 0, 1000), RequestContext()) is None
 
 
 def test_where_nothing_is_cached_everything_goes_at_once() -> None:
-    assert Bank(FREE, 0.5).reason(1000, Offer(50, 0, 1000), Moment()) == "it pays"
+    assert SavingsBalance(FREE, 0.5).decide_revision(1000, RevisionOffer(50, 0, 1000), RequestContext()) == "it pays"
 
 
 # ── that it comes back ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -306,21 +306,21 @@ def test_without_the_store_what_is_left_is_as_it_was(format: str, data: st.DataO
 def test_lines_that_stay_keep_their_places(stay: list[tuple[int, int]], count: int) -> None:
     lines = [f"line {n}" for n in range(count)]
     kept = [(min(first, count), min(first + length, count)) for first, length in stay]
-    text = thinned(lines, [pair for pair in kept if pair[0] < pair[1]], EvictedMarker("123", "a" * 12, 0, "why"))
+    text = remove_lines(lines, [pair for pair in kept if pair[0] < pair[1]], EvictedMarker("123", "a" * 12, 0, "why"))
     found: list[str | None] = []
     for line in text.split("\n"):
-        gone = gone_lines(line, "123")
+        gone = evicted_line_count(line, "123")
         found.extend([None] * gone if gone else [line])
     assert len(found) == count
     assert all(line in (None, lines[n]) for n, line in enumerate(found))
-    assert all(found[n] == lines[n] for first, last in merged(kept) for n in range(first, last))
+    assert all(found[n] == lines[n] for first, last in merge_ranges(kept) for n in range(first, last))
 
 
 def test_a_marker_of_another_conversation_is_text() -> None:
     marker = str(EvictedMarker("123", "a" * 12, 5, "why"))
-    assert gone_lines(marker, "123") == 5
-    assert gone_lines(marker, "124") == 0
-    assert gone_lines(marker + " ", "123") == 0
+    assert evicted_line_count(marker, "123") == 5
+    assert evicted_line_count(marker, "124") == 0
+    assert evicted_line_count(marker + " ", "123") == 0
     assert refs_in(marker, "123") == ["a" * 12]
     assert refs_in(marker, "124") == []
 

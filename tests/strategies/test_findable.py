@@ -9,7 +9,7 @@ import pytest
 import ibidem
 from benchmarks.references import references
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import parse, tag_of, which
+from ibidem.markers.backref import ordinal_label, parse_marker, tag_of
 from ibidem.model import Text
 from ibidem.testing import Turn, build, read
 
@@ -45,7 +45,7 @@ def labels(request: Any, format: str) -> list[str]:
     ]
     last = segments[-1]
     assert isinstance(last, Text)
-    found = [parse(line, TAG) for line in last.text.split("\n")]
+    found = [parse_marker(line, TAG) for line in last.text.split("\n")]
     return [f"{marker.source}, {marker.label}" for marker in found if marker and marker.source]
 
 
@@ -126,4 +126,4 @@ def test_every_reference_to_many_texts_of_one_name_is_found(format: str) -> None
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th"), (121, "121st")],
 )
 def test_an_ordinal_is_english(nth: int, said: str) -> None:
-    assert which("Read(a.py)", nth) == f"{said} Read(a.py)"
+    assert ordinal_label("Read(a.py)", nth) == f"{said} Read(a.py)"

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.billing.budget import Economy
-from ibidem.calls.file_access import touches
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.model import ToolCall
 from ibidem.store import MemoryStore
-from ibidem.strategies.revision.gate import NEVER
-from ibidem.strategies.revision.names import MAX_COMMAND, loose_names
+from ibidem.strategies.revision.file_names import MAX_COMMAND, loose_names
+from ibidem.strategies.revision.file_protection import NEVER
+from ibidem.tool_arguments.file_access import file_accesses
 
-FREE = Economy(read=1.0, write=1.0)
-CACHED = Economy(read=0.1, write=1.25)
+FREE = CachePricing(read=1.0, write=1.0)
+CACHED = CachePricing(read=0.1, write=1.25)
 TEXT = "\n".join(f"value_{n} = compute({n * 31}, 'name {n * 17 % 97}')" for n in range(60))
 
 NAMES: dict[str, tuple[str, Any, set[str]]] = {
@@ -41,7 +41,7 @@ NAMES: dict[str, tuple[str, Any, set[str]]] = {
 def test_the_files_that_a_call_may_be_about(case: str) -> None:
     tool, given, expected = NAMES[case]
     call = ToolCall("c", tool, given, (), ("input",))
-    assert loose_names(call, touches(call)) == expected
+    assert loose_names(call, file_accesses(call)) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_names_are_found_in_time_that_grows_with_the_command(text: str) -> None:
 class Talk:
     """A conversation of calls with results, each sent as it grows."""
 
-    def __init__(self, economy: Economy = FREE, **settings: Any) -> None:
+    def __init__(self, economy: CachePricing = FREE, **settings: Any) -> None:
         self.store = MemoryStore()
         strategies = [ibidem.Evict(**{"economy": economy, "mask": 0, "phi": 0.0, "credit": 0.0, **settings})]
         self._session = ibidem.Session(strategies=strategies, store=self.store, format="anthropic")

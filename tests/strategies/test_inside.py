@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, testing
-from ibidem.cli.reading import InputRequest
-from ibidem.cli.view.edits import view
+from ibidem.cli.request_input import InputRequest
+from ibidem.cli.view.edits import view_request
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Source, digest_of, tag_of
-from ibidem.markers.layout import Shown
-from ibidem.markers.restore import Budget, restore
+from ibidem.markers.layout import VisibleText
+from ibidem.markers.restore import ExpansionBudget, restore_text
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
 from tests.support.evict import NO_CLOCKS
@@ -28,7 +28,7 @@ from tests.support.timed import best
 
 TAG = tag_of("go")
 INSIDE = (BackReferences(inside=60),)
-FREE = ibidem.Economy(read=1.0, write=1.0)
+FREE = ibidem.CachePricing(read=1.0, write=1.0)
 
 SUITE = [f"case {n} of the suite passed in {n * 37 % 91} ms" for n in range(30)]
 OTHER = [f"worker {n} took task {n * 7919 % 1009} off the queue" for n in range(30)]
@@ -301,7 +301,7 @@ WOULD_BE: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-def nowhere(source: Source) -> Shown | None:
+def nowhere(source: Source) -> VisibleText | None:
     """No other text is there."""
     return None
 
@@ -313,7 +313,7 @@ def test_what_does_not_stand_above_is_not_followed(case: str) -> None:
     digest = digest_of("\n".join(whole))
     flags = "x" if case == "items" else ""
     text = "\n".join(lines).replace("{}", f"[ibidem {TAG}.{digest}{flags}: unchanged, ", 1)
-    assert restore(text, TAG, nowhere, Budget(1000)) is None
+    assert restore_text(text, TAG, nowhere, ExpansionBudget(1000)) is None
     for format in FORMATS:
         given = request(text, "\n".join([*SUITE, *SUITE]), format=format)
         run = testing.runner(INSIDE, format)
@@ -325,10 +325,10 @@ def test_what_does_not_stand_above_is_not_followed(case: str) -> None:
 def test_what_stands_above_is() -> None:
     whole = "\n".join([*ABOVE, "x", *ABOVE])
     text = "\n".join([*ABOVE, "x", marker("lines 1-2 above", whole)])
-    found = restore(text, TAG, nowhere, Budget(1000))
+    found = restore_text(text, TAG, nowhere, ExpansionBudget(1000))
     assert found is not None
     assert found.original == whole
-    assert Shown.of(text, TAG).whole() is None, "it is not there in full for others"
+    assert VisibleText.from_text(text, TAG).full_text() is None, "it is not there in full for others"
 
 
 def test_a_text_stands_for_no_more_than_its_budget() -> None:
@@ -336,9 +336,9 @@ def test_a_text_stands_for_no_more_than_its_budget() -> None:
     lines = ["x" * 99] * 2000
     markers = [marker("lines 1-2000 above")] * 2000
     text = "\n".join([*lines, marker("lines 1-2000 above", "\n".join(lines)), *markers])
-    budget = Budget(len(text))
-    assert restore(text, TAG, nowhere, budget) is None
-    assert budget.left == Budget(len(text)).left, "it is refused before anything is fetched"
+    budget = ExpansionBudget(len(text))
+    assert restore_text(text, TAG, nowhere, budget) is None
+    assert budget.remaining == ExpansionBudget(len(text)).remaining, "it is refused before anything is fetched"
 
 
 # ── what is made to be costly ───────────────────────────────────────────────────────────────────────────────────────
@@ -395,7 +395,7 @@ def test_a_text_four_times_as_long_takes_four_times_as_long(kind: str) -> None:
 def test_a_view_shows_the_lines_above_that_are_meant() -> None:
     text = "\n".join([*SUITE, "and once more", *SUITE])
     given = json.dumps(request(text)).encode()
-    found = view(InputRequest(given, "a.json"), ibidem.compact(given, strategies=INSIDE), "lossless")
+    found = view_request(InputRequest(given, "a.json"), ibidem.compact(given, strategies=INSIDE), "lossless")
     targets = [
         target
         for part in found.parts

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import opening, tag_of
-from ibidem.markers.layout import number
+from ibidem.markers.backref import marker_prefix, tag_of
+from ibidem.markers.layout import split_line_numbers
+from ibidem.markers.layout_codecs import decode_layout, encode_layout
 from ibidem.markers.line_numbers import STYLES
-from ibidem.markers.shapes import fold, unfold
 from ibidem.testing import arrival_is_final, conv, idempotent, lossless, never_larger, references_are_visible, runner
 
 TAG = tag_of("go")
@@ -91,7 +91,7 @@ def test_a_file_is_found_in_every_other_layout(first: str, second: str) -> None:
     given = request(LAYOUTS[first](FILE[:100], 1), LAYOUTS[second](EDITED[10:], 11))
     run = ibidem.compact(given, strategies=RUN)
     sent = sent_last(run)
-    ours = [line for line in sent.split("\n") if line.startswith(opening(TAG))]
+    ours = [line for line in sent.split("\n") if line.startswith(marker_prefix(TAG))]
     assert 1 <= len(ours) <= 6, sent
     unsaid = [line for line in sent.split("\n") if line not in ours]
     assert len(unsaid) <= len(EDITED) - 100 + 14, sent
@@ -157,8 +157,8 @@ NEARLY: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("form", WRITTEN)
 def test_what_is_nearly_a_layout_comes_back(near: str, form: str) -> None:
     text = NEARLY[near](form)
-    assert unfold(*fold(text)[:2], len(text)) == text
-    layout = number(text.split("\n"))
+    assert decode_layout(*encode_layout(text)[:2], len(text)) == text
+    layout = split_line_numbers(text.split("\n"))
     assert "\n".join(layout.units) == text
     shown = [numbers("{:6}→{}")(FILE, 1), text, text, numbers(form)(FILE, 1)]
     given, run = request(*shown), runner(RUN, "anthropic")
@@ -181,11 +181,11 @@ LINEAR = {
 def test_a_text_made_to_be_slow_is_not(name: str) -> None:
     start = time.process_time()
     text = LINEAR[name]
-    assert unfold(*fold(text)[:2], len(text)) == text
-    number(text.split("\n"))
+    assert decode_layout(*encode_layout(text)[:2], len(text)) == text
+    split_line_numbers(text.split("\n"))
     assert time.process_time() - start < 1
 
 
 def test_every_layout_names_where_it_was_seen() -> None:
     assert len({style.letter for style in STYLES}) == len(STYLES)
-    assert all(style.seen_in and any(char.isdigit() for char in style.seen_in) for style in STYLES)
+    assert all(style.clients and any(char.isdigit() for char in style.clients) for style in STYLES)

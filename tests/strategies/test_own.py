@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import pytest
 
 import ibidem
-from ibidem.billing.budget import Moment
+from ibidem.billing.revision_budget import RequestContext
 from ibidem.model import Conversation, Kind, Message, Text
 from ibidem.plan import Edit, Plan
-from ibidem.proxy.settings import read
-from ibidem.strategies.strategy import Fold, Revision, Start, Strategy
+from ibidem.proxy.settings import read_settings
+from ibidem.strategies.strategy import ConversationStart, Revision, Strategy, StrategyState
 from tests.support.proxied import dumped, talk
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -145,8 +145,8 @@ def test_the_users_own_settings_may_name_it_and_a_folder_may_not(tmp_path: Path)
     (here / "loud.py").write_text(loud)
     (here / "ibidem.toml").write_text('[proxy]\nprofile = "loud:X"\n')
     (mine / "ibidem.toml").write_text(f'[proxy]\nprofile = "{OWN}"\n')
-    assert read({}, {}, folder=here, own=mine).settings.profile == OWN
-    assert read({}, {}, folder=here, own=tmp_path).settings.profile == "lossless"
+    assert read_settings({}, {}, folder=here, own=mine).settings.profile == OWN
+    assert read_settings({}, {}, folder=here, own=tmp_path).settings.profile == "lossless"
     done = run(here, "wrap", "--list")
     assert "profile in" in done.stderr, "ignored, and said so"
     assert not (here / "loaded").exists()
@@ -155,7 +155,7 @@ def test_the_users_own_settings_may_name_it_and_a_folder_may_not(tmp_path: Path)
 # --- one that grows with the conversation --------------------------------------------------------
 
 
-class Shortened(Fold):
+class Shortened(StrategyState):
     """What it is fed is cut short; at the third request all that was sent is as it came again."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Shortened(Fold):
         if self.requests < 3:
             yield from _short(message)
 
-    def request(self, moment: Moment) -> Revision | None:
+    def request(self, moment: RequestContext) -> Revision | None:
         self.requests += 1
         return Revision(Plan) if self.requests == 3 else None
 
@@ -194,7 +194,7 @@ class Grown(Strategy):
 
     folds: list[Shortened]
 
-    def begin(self, start: Start) -> Fold:
+    def begin(self, start: ConversationStart) -> StrategyState:
         self.folds.append(Shortened())
         return self.folds[-1]
 
@@ -235,10 +235,10 @@ class Wrong(Strategy):
 
     does: Any
 
-    def begin(self, start: Start) -> Fold:
+    def begin(self, start: ConversationStart) -> StrategyState:
         does = self.does
 
-        class Broken(Fold):
+        class Broken(StrategyState):
             def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
                 return list(does(message))
 
@@ -299,7 +299,7 @@ class Neither(Strategy):
 class Duck:
     name, touches = "duck", frozenset({"result"})
 
-    def begin(self, start: Start) -> None: ...
+    def begin(self, start: ConversationStart) -> None: ...
 
 
 @pytest.mark.parametrize("value", [Neither(), Duck()], ids=["neither plan nor begin", "a begin without the class"])

@@ -17,7 +17,7 @@ from ibidem.cache import NearRefConfig, ToolSettings
 from ibidem.formats import FORMATS
 from ibidem.model import Text
 from ibidem.testing import conv, read
-from ibidem.testing.signing import fits, signature_of
+from ibidem.testing.signing import has_valid_thinking, signature_of
 
 every_format = pytest.mark.parametrize("format", FORMATS)
 MODEL = "claude-sonnet-4-5"
@@ -656,7 +656,7 @@ def test_nothing_before_the_thinking_of_the_active_tool_loop_is_edited_on_models
     request = body(u("q"), *REPEATED, a("so"), u("q"), *loop, model=SIGNING_MODEL)
     result = run(request, MOVING)
     history = accepted(result)
-    assert fits(result.request)
+    assert has_valid_thinking(result.request)
     assert [message for number, message in enumerate(history) if number != 8] == [
         message for number, message in enumerate(request["messages"]) if number != 8
     ]
@@ -671,7 +671,7 @@ def test_later_thinking_goes_with_an_edit_on_models_that_sign_it() -> None:
     )
     result = run(request, MOVING)
     history = accepted(result)
-    assert fits(result.request)
+    assert has_valid_thinking(result.request)
     assert [block["type"] for block in history[1]["content"]] == ["thinking", "text"]
     assert history[6:8] == [u(R("b", MARKER)), a("so")]
     assert counts(result) == (1, 0, 300 - len(MARKER))
@@ -688,15 +688,15 @@ def test_thinking_is_signed_against_the_edits_of_strategies_that_never_change_th
     result = run(request, strategy)
     assert len(result.plan) == 3
     assert accepted(result)
-    assert fits(result.request)
-    assert not fits(request)
+    assert has_valid_thinking(result.request)
+    assert not has_valid_thinking(request)
 
 
 def test_thinking_is_removed_from_the_start_on_models_that_sign_it() -> None:
     request = body(u("q"), a(H("1"), "m"), u("q"), a(H("2"), "m"), u("q"), a(H("3"), "m"), u("q"), model=SIGNING_MODEL)
     result = run(request, PruneThinking())
     accepted(result)
-    assert fits(result.request)
+    assert has_valid_thinking(result.request)
     assert [len(message["content"]) for message in result.request["messages"][1::2]] == [1, 2, 2]
     assert counts(result) == (0, 1, 1)
 
@@ -751,7 +751,7 @@ def test_requests_with_signed_thinking_stay_acceptable(model: str, strategy: Any
     assert ibidem.validate(request) == []
     result = run(request, strategy)
     accepted(result)
-    assert model == MODEL or fits(result.request)
+    assert model == MODEL or has_valid_thinking(result.request)
 
 
 # --- profiles ---------------------------------------------------------------------------------------

@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem.billing.budget import Economy
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.store import MemoryStore
-from ibidem.testing.signing import fits, signature_of
+from ibidem.testing.signing import has_valid_thinking, signature_of
 from tests.support.evict import NO_CLOCKS
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 ECONOMIES = {
-    "without a cache": Economy(read=1.0, write=1.0),
-    "for five minutes": Economy(),
-    "cheap to read": Economy(read=0.025),
+    "without a cache": CachePricing(read=1.0, write=1.0),
+    "for five minutes": CachePricing(),
+    "cheap to read": CachePricing(read=0.025),
 }
 HARDER: dict[str, Any] = {"mask": 2, "arguments": 80, "edit_arguments": (0, 0)}
 
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 class Talk:
     """A client that says all again at every request, and a model that signs what it thinks."""
 
-    def __init__(self, economy: Economy, **fields: Any) -> None:
+    def __init__(self, economy: CachePricing, **fields: Any) -> None:
         self.store = MemoryStore()
         looking = ibidem.Evict(**{"economy": economy, "mask": 1, **NO_CLOCKS, **fields})
         self.session = ibidem.Session(strategies=[looking], format="anthropic", store=self.store)
@@ -108,7 +108,7 @@ def test_no_request_is_one_that_would_be_refused(economy: str, harder: bool, ste
     talk = Talk(replace(ECONOMIES[economy], preserved_thinking=True), **(HARDER if harder else {"mask": 3}))
     for step in [*steps, Step()]:
         sent = talk.send(step.idle)
-        assert fits(sent)
+        assert has_valid_thinking(sent)
         talk.hear(sent, step)
 
 
@@ -129,12 +129,12 @@ TWO_LOOPS = [
 
 def run(steps: list[Step], preserved: bool = True, **fields: Any) -> tuple[Talk, list[list[str]]]:
     """The conversation, and what each revision did. Only what is free is done."""
-    talk, done = Talk(Economy(write=99.0, preserved_thinking=preserved), **fields), []
+    talk, done = Talk(CachePricing(write=99.0, preserved_thinking=preserved), **fields), []
     points = 0
     for step in [*steps, Step()]:
         sent = talk.send(step.idle)
         if preserved:
-            assert fits(sent)
+            assert has_valid_thinking(sent)
         if len(talk.result.plan.points) > points:
             points = len(talk.result.plan.points)
             done.append([f"{edit.strategy} {edit.message}" for edit in talk.result.plan if edit.strategy != "spans"])
@@ -178,15 +178,15 @@ def test_a_setting_that_keeps_thinking_holds_everything_before_it() -> None:
 
 def test_the_model_of_a_provider_notices_what_it_should() -> None:
     """The same conversation, looked at as if nothing were signed against the rest."""
-    talk, refused = Talk(Economy()), 0
+    talk, refused = Talk(CachePricing()), 0
     for step in [*TWO_LOOPS, Step()]:
         sent = talk.send(step.idle)
-        refused += not fits(sent)
+        refused += not has_valid_thinking(sent)
         talk.hear(sent, step)
     assert refused
     gap = json.loads(json.dumps(talk.body))
     del gap["messages"][3]["content"][0]
-    assert not fits(gap)
+    assert not has_valid_thinking(gap)
 
 
 def test_a_provider_that_drops_what_does_not_fit_need_not_be_waited_for() -> None:
@@ -205,11 +205,11 @@ def test_a_provider_that_drops_what_does_not_fit_need_not_be_waited_for() -> Non
 
 def test_a_session_whose_model_changes_to_one_that_signs_decides_by_that() -> None:
     """What was begun for another model would change what stands before thinking."""
-    talk = Talk(Economy())
+    talk = Talk(CachePricing())
     talk.session = ibidem.Session("recoverable", format="anthropic", store=talk.store)
     steps = [step._replace(idle=999.0) for step in TWO_LOOPS]
     for number, step in enumerate([*(each._replace(thinks=0) for each in steps[:3]), *steps, Step()]):
         talk.body["model"] = "claude-opus-4-6" if number < 3 else "claude-opus-5-1"
         sent = talk.send(step.idle)
-        assert fits(sent)
+        assert has_valid_thinking(sent)
         talk.hear(sent, step)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import rules, testing
-from ibidem.billing.budget import Economy
-from ibidem.calls.file_access import touches
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.model import ToolCall
 from ibidem.store import MemoryStore
-from ibidem.strategies.revision.rewrites import Rewrite, rewrite_of
+from ibidem.strategies.revision.stale_arguments import StaleArgumentKeys, find_stale_arguments
 from ibidem.testing import conv
+from ibidem.tool_arguments.file_access import file_accesses
 from tests.support.evict import NO_CLOCKS
 
-FREE = Economy(read=1.0, write=1.0)
+FREE = CachePricing(read=1.0, write=1.0)
 SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 
 
@@ -73,7 +73,7 @@ def test_what_an_edit_replaced_goes_before_it_is_first_sent_although_no_change_p
     """The provider has never cached it, so nothing is written again."""
     calls = (READ, edit(text(12)), edit(text(12, 5)))
     request, store = talk(*calls, results={0: text(40)}), MemoryStore()
-    looking = ibidem.Evict(**NO_CLOCKS, economy=Economy(write=100.0), credit=0.0)
+    looking = ibidem.Evict(**NO_CLOCKS, economy=CachePricing(write=100.0), credit=0.0)
     session = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     sent = []
     for length in (3, 5, 7):
@@ -164,51 +164,56 @@ def test_what_a_reference_points_at_stays() -> None:
     assert inputs(found.request)[0]["content"] == text(30)
 
 
-Row = tuple[str, str, dict[str, Any], Rewrite]
+Row = tuple[str, str, dict[str, Any], StaleArgumentKeys]
 TOOLS: list[Row] = [
-    ("Claude Code 2.1 Edit", "Edit", edit("x")[1], Rewrite(replaced="old_string")),
-    ("Claude Code 2.1 Write", "Write", write("x")[1], Rewrite(content="content")),
+    ("Claude Code 2.1 Edit", "Edit", edit("x")[1], StaleArgumentKeys(replaced="old_string")),
+    ("Claude Code 2.1 Write", "Write", write("x")[1], StaleArgumentKeys(content="content")),
     (
         "Gemini CLI replace",
         "replace",
         {"file_path": "/a", "old_string": "x", "new_string": "y", "instruction": "z"},
-        Rewrite(replaced="old_string"),
+        StaleArgumentKeys(replaced="old_string"),
     ),
-    ("Gemini CLI write_file", "write_file", {"file_path": "/a", "content": "x"}, Rewrite(content="content")),
-    ("OpenCode edit", "edit", {"filePath": "/a", "oldString": "x", "newString": "y"}, Rewrite(replaced="oldString")),
-    ("OpenCode write", "write", {"filePath": "/a", "content": "x"}, Rewrite(content="content")),
-    ("pi edit", "edit", {"path": "/a", "oldText": "x", "newText": "y"}, Rewrite(replaced="oldText")),
-    ("Copilot CLI edit", "edit", {"path": "/a", "old_str": "x", "new_str": "y"}, Rewrite(replaced="old_str")),
-    ("Copilot CLI create", "create", {"path": "/a", "file_text": "x"}, Rewrite(content="file_text")),
+    ("Gemini CLI write_file", "write_file", {"file_path": "/a", "content": "x"}, StaleArgumentKeys(content="content")),
+    (
+        "OpenCode edit",
+        "edit",
+        {"filePath": "/a", "oldString": "x", "newString": "y"},
+        StaleArgumentKeys(replaced="oldString"),
+    ),
+    ("OpenCode write", "write", {"filePath": "/a", "content": "x"}, StaleArgumentKeys(content="content")),
+    ("pi edit", "edit", {"path": "/a", "oldText": "x", "newText": "y"}, StaleArgumentKeys(replaced="oldText")),
+    ("Copilot CLI edit", "edit", {"path": "/a", "old_str": "x", "new_str": "y"}, StaleArgumentKeys(replaced="old_str")),
+    ("Copilot CLI create", "create", {"path": "/a", "file_text": "x"}, StaleArgumentKeys(content="file_text")),
     (
         "the text editor of Anthropic creates",
         "str_replace_based_edit_tool",
         {"command": "create", "path": "/a", "file_text": "x"},
-        Rewrite(content="file_text"),
+        StaleArgumentKeys(content="file_text"),
     ),
     (
         "and replaces",
         "str_replace_based_edit_tool",
         {"command": "str_replace", "path": "/a", "old_str": "x", "new_str": "y"},
-        Rewrite(replaced="old_str"),
+        StaleArgumentKeys(replaced="old_str"),
     ),
-    ("and inserts", "str_replace_editor", {"command": "insert", "path": "/a", "new_str": "y"}, Rewrite()),
-    ("no new text", "Edit", {"file_path": "/a", "old_string": "x"}, Rewrite()),
-    ("no text", "Edit", {"file_path": "/a", "old_string": 5, "new_string": "y"}, Rewrite()),
-    ("two old texts", "Edit", {**edit("x")[1], "oldText": "x", "newText": "y"}, Rewrite()),
-    ("no file", "Write", {"content": "x"}, Rewrite()),
-    ("a file elsewhere", "write_file", {"path": "/a", "content": "x", "branch": "main"}, Rewrite()),
-    ("appending", "write_file", {"path": "/a", "content": "x", "append": True}, Rewrite()),
-    ("a tool that nobody knows", "scribble", {"path": "/a", "content": "x"}, Rewrite()),
-    ("a patch", "apply_patch", {"input": "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch"}, Rewrite()),
+    ("and inserts", "str_replace_editor", {"command": "insert", "path": "/a", "new_str": "y"}, StaleArgumentKeys()),
+    ("no new text", "Edit", {"file_path": "/a", "old_string": "x"}, StaleArgumentKeys()),
+    ("no text", "Edit", {"file_path": "/a", "old_string": 5, "new_string": "y"}, StaleArgumentKeys()),
+    ("two old texts", "Edit", {**edit("x")[1], "oldText": "x", "newText": "y"}, StaleArgumentKeys()),
+    ("no file", "Write", {"content": "x"}, StaleArgumentKeys()),
+    ("a file elsewhere", "write_file", {"path": "/a", "content": "x", "branch": "main"}, StaleArgumentKeys()),
+    ("appending", "write_file", {"path": "/a", "content": "x", "append": True}, StaleArgumentKeys()),
+    ("a tool that nobody knows", "scribble", {"path": "/a", "content": "x"}, StaleArgumentKeys()),
+    ("a patch", "apply_patch", {"input": "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch"}, StaleArgumentKeys()),
 ]
 
 
 @pytest.mark.parametrize(("tool", "given", "expected"), [row[1:] for row in TOOLS], ids=[row[0] for row in TOOLS])
-def test_arguments_are_known_by_their_names(tool: str, given: dict[str, Any], expected: Rewrite) -> None:
+def test_arguments_are_known_by_their_names(tool: str, given: dict[str, Any], expected: StaleArgumentKeys) -> None:
     for input in (given, json.dumps(given)):
         call = ToolCall("1", tool, input, (), ())
-        assert rewrite_of(call, touches(call)) == expected
+        assert find_stale_arguments(call, file_accesses(call)) == expected
 
 
 CALLS = st.one_of(

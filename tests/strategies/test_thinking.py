@@ -12,15 +12,21 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import rules, testing
-from ibidem.billing.budget import Economy
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.formats import FORMATS
-from ibidem.markers.thinking import Dropped, Spine, record, recorded, stood
+from ibidem.markers.thinking_records import (
+    HistoryFingerprint,
+    RemovedThinking,
+    make_record,
+    parse_records,
+    removed_blocks,
+)
 from ibidem.store import MemoryStore, StoreError, reference
 from ibidem.testing import conv
 from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 
-FREE = Economy(read=1.0, write=1.0)
+FREE = CachePricing(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
 SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 CONTENT = "\n".join(f"line {n} of a file, été {n * 7919 % 1000}" for n in range(60))
@@ -111,7 +117,7 @@ def test_what_the_provider_clears_itself_is_left_to_it(case: str) -> None:
 
 def test_where_a_provider_does_not_count_it_there_is_nothing_to_gain() -> None:
     request = conv("u:go", f"a?{LONG}>1", "r1:done", "a:Done", "u:And now?")
-    assert run(request, economy=Economy(read=1.0, write=1.0, keeps_thinking=False)).request is request
+    assert run(request, economy=CachePricing(read=1.0, write=1.0, keeps_thinking=False)).request is request
 
 
 def test_what_goes_before_it_was_sent_takes_nothing_off_the_price() -> None:
@@ -257,7 +263,7 @@ def longer(request: dict[str, Any], turns: range) -> dict[str, Any]:
 @pytest.mark.parametrize("mask", [99, 3], ids=["alone", "with results"])
 def test_it_comes_back_from_a_session_that_went_at_several_points(mask: int) -> None:
     request, store = longer(thoughtful(), range(6, 20)), MemoryStore()
-    looking = ibidem.Evict(**NO_CLOCKS, mask=mask, economy=ibidem.Economy())
+    looking = ibidem.Evict(**NO_CLOCKS, mask=mask, economy=ibidem.CachePricing())
     growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     for length in range(9, len(request["messages"]) + 1, 2):
         part = {**request, "messages": request["messages"][:length]}
@@ -355,7 +361,7 @@ def test_two_conversations_that_differ_in_nothing_else_keep_what_they_cannot_tel
 def test_a_session_notices_that_another_thinking_stands_beside_the_same_words(signed: bool) -> None:
     """An answer that was made again, or another conversation: what goes is what is recorded."""
     store, sent = MemoryStore(), None
-    session = ibidem.Session(strategies=[ibidem.Evict(economy=Economy())], format="anthropic", store=store)
+    session = ibidem.Session(strategies=[ibidem.Evict(economy=CachePricing())], format="anthropic", store=store)
     for length, idle in ((3, 1.0), (5, 9999.0)):
         request = conv("u:go", f"a?{length} {LONG}:Well", "u:And now?", "a:So", "u:On")
         if signed:
@@ -370,7 +376,7 @@ def test_a_session_notices_that_another_thinking_stands_beside_the_same_words(si
 def test_what_another_recorded_meanwhile_is_told_apart_too() -> None:
     """Two sessions that asked the store before either let anything go."""
     store, sent = MemoryStore(), {}
-    looking = ibidem.Evict(**NO_CLOCKS, economy=Economy(write=99.0))
+    looking = ibidem.Evict(**NO_CLOCKS, economy=CachePricing(write=99.0))
     sessions = [ibidem.Session(strategies=[looking], format="anthropic", store=store) for _ in range(2)]
     for length in (5, 7):
         for n, session in enumerate(sessions):
@@ -382,7 +388,7 @@ def test_what_another_recorded_meanwhile_is_told_apart_too() -> None:
 
 
 def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.strategies.revision.thoughts.MAX_RECORDS", 3)
+    monkeypatch.setattr("ibidem.strategies.revision.removed_thinking.MAX_RECORDS", 3)
     store, seen = MemoryStore(), []
     for n in range(5):
         request = conv("u:go", "a:Well", "u:And now?", f"a?{LONG}:{n}", "u:On")
@@ -393,32 +399,32 @@ def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytes
 def test_runs_of_a_prompt_that_stands_in_two_messages_have_records_of_their_own() -> None:
     names = set()
     for n in range(3):
-        spine = Spine()
+        spine = HistoryFingerprint()
         request = conv("u:A reminder", "u:go", f"a?{LONG}:{n}", "u:And now?")
         for message in testing.read(request, "anthropic").messages:
-            spine.read(message)
+            spine.add_message(message)
         names.add(spine.name)
     assert len(names) == 3
 
 
 def test_records_that_contradict_each_other_or_are_none_say_nothing() -> None:
-    spine, sent = Spine(), run(thoughtful(), MemoryStore()).request
+    spine, sent = HistoryFingerprint(), run(thoughtful(), MemoryStore()).request
     for message in testing.read(sent, "anthropic").messages:
-        spine.read(message)
+        spine.add_message(message)
     store, block = MemoryStore(), {"type": "thinking", "thinking": "forged", "signature": "s"}
-    texts = [record([Dropped(3, spine.places[3], ("content", 0), {**block, "n": n})]) for n in range(2)]
-    elsewhere = (spine.places[4], ("content", 0)), (spine.places[5], ("x", 0))
-    texts += [record(Dropped(5, *where, block) for where in elsewhere)]
+    texts = [make_record([RemovedThinking(3, spine.digests[3], ("content", 0), {**block, "n": n})]) for n in range(2)]
+    elsewhere = (spine.digests[4], ("content", 0)), (spine.digests[5], ("x", 0))
+    texts += [make_record(RemovedThinking(5, *where, block) for where in elsewhere)]
     texts += ["", "[]", "{}", '{"dropped": [1]}', '{"dropped": [[5, "a", [[]], 4]]}', '{"dropped": [[5, 2, 3, 4]]}']
     store.put(spine.name, {reference(text): text for text in texts})
     assert ibidem.expand(sent, store=store) == sent
 
 
 def test_a_record_says_what_it_was_given() -> None:
-    dropped = [Dropped(3, "abc", ("content", 0), {"type": "thinking", "thinking": "\ud800 é", "n": 1.5})]
-    assert recorded([record(dropped)]) == {3: dropped}
-    assert stood(dropped, "abc") == {("content", 0): dropped[0].block}
-    assert stood(dropped, "abd") == {}
+    dropped = [RemovedThinking(3, "abc", ("content", 0), {"type": "thinking", "thinking": "\ud800 é", "n": 1.5})]
+    assert parse_records([make_record(dropped)]) == {3: dropped}
+    assert removed_blocks(dropped, "abc") == {("content", 0): dropped[0].block}
+    assert removed_blocks(dropped, "abd") == {}
 
 
 class Broken(MemoryStore):

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ibidem.testing.answers import Answer, Says
-from ibidem.testing.seen import Seen
+from ibidem.testing.requests_seen import Seen
 from ibidem.testing.upstream import Upstream
 from tests.support.proxied import PATHS, PATIENCE, dumped, waited_for
 

@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.billing.lifetimes import CacheMode, Pauses
+from ibidem.billing.cache_ttl import CacheMode, IdleTimes
 from ibidem.live.types import SYSTEM_CLOCK
 from ibidem.live.types import Clock as ProxyClock
-from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.proxy.edge.app import Proxy
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, Store
 from ibidem.testing.answers import Says
 from ibidem.testing.prompt_cache import PromptCache
+from ibidem.testing.requests_seen import Seen
 from ibidem.testing.scripts import Turn, build
-from ibidem.testing.seen import Seen
 from ibidem.testing.upstream import Script, Upstream
 
 PATIENCE = 60.0
@@ -64,7 +64,7 @@ class Talk:
     """A proxy and the provider behind it."""
 
     upstream: Upstream
-    proxy: Running
+    proxy: BackgroundServer
     service: Proxy
     """What is behind it, for a test that waits for something no client can see."""
 
@@ -125,8 +125,8 @@ def talk(
     down: str = "",
     cache: PromptCache | None = None,
     cache_mode: CacheMode = "off",
-    pauses: Pauses | None = None,
-    gains: GainsWriter | None = None,
+    pauses: IdleTimes | None = None,
+    gains: UsageWriter | None = None,
     **settings: Any,
 ) -> Iterator[Talk]:
     """`down` is a provider that cannot be reached; `cache` what a provider has in its own."""
@@ -142,7 +142,7 @@ def talk(
                 upstreams[down] = "http://127.0.0.1:1"
             told = {"budget_ms": 1e3 * PATIENCE, "cache": cache_mode, **settings}  # on a busy machine all takes long
             made_of = Settings(port=0, upstreams=upstreams, **told)
-            with Running(made_of, store or MemoryStore(), clock=clock, pauses=pauses, gains=gains) as proxy:
+            with BackgroundServer(made_of, store or MemoryStore(), clock=clock, pauses=pauses, gains=gains) as proxy:
                 yield Talk(upstream, proxy, made[-1])
 
 

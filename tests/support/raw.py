@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 
@@ -177,8 +177,8 @@ def to(url: str, path: str = "", **more: Any) -> Settings:
 
 
 @contextlib.contextmanager
-def proxied(script: Script, path: str = "", **more: Any) -> Iterator[tuple[Server, Running]]:
-    with Server(script) as server, Running(to(server.url, path, **more), store=MemoryStore()) as proxy:
+def proxied(script: Script, path: str = "", **more: Any) -> Iterator[tuple[Server, BackgroundServer]]:
+    with Server(script) as server, BackgroundServer(to(server.url, path, **more), store=MemoryStore()) as proxy:
         yield server, proxy
 
 
@@ -196,7 +196,7 @@ def answering(*answers: bytes) -> Script:
     return script
 
 
-def asked(proxy: Running, request: bytes, method: str = "GET") -> tuple[bytes, bytes]:
+def asked(proxy: BackgroundServer, request: bytes, method: str = "GET") -> tuple[bytes, bytes]:
     """Head and body of the answer."""
     with connect(proxy.url) as client:
         client.send(request)

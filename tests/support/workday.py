@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
-from ibidem.proxy.books.bill import paid
+from ibidem.proxy.accounting.bill import input_cost
 from tests.support.proxied import Clock, Talk, dumped, text, waited_for
 
 MODEL = "claude-sonnet-4-5"
@@ -131,7 +131,7 @@ class SentTurn(NamedTuple):
 
     @property
     def cost(self) -> float:
-        return paid(self.usage, Prices().of(MODEL, "anthropic"))
+        return input_cost(self.usage, Prices().of(MODEL, "anthropic"))
 
 
 def played(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ibidem.engine.pipeline import validate
 from ibidem.testing import Answer, Calls, Clearing, Fails, Says, Seen, Signing, Slow, Thinks
 from ibidem.testing.clearing import PLACEHOLDER, since_compaction
-from ibidem.testing.signing import REFUSAL, fits
+from ibidem.testing.signing import REFUSAL, has_valid_thinking
 from tests.support.world_client import PLAIN_MODEL
 
 REQUEST_HEADER, RUN_HEADER = "x-world-request", "x-world-run"
@@ -100,7 +100,7 @@ def accepts(shadow: dict[str, Any]) -> bool:
     """Whether a provider that the client talked to directly would accept a request."""
     signs = shadow["model"] != PLAIN_MODEL
     seen = {**shadow, "messages": since_compaction(shadow["messages"])}
-    return not validate(shadow, format="anthropic") and (not signs or fits(seen))
+    return not validate(shadow, format="anthropic") and (not signs or has_valid_thinking(seen))
 
 
 def upstream_request(seen: Seen) -> UpstreamRequest:

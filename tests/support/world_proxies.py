@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 import ibidem
-from ibidem.billing.budget import Economy
+from ibidem.billing.revision_budget import CachePricing
 from ibidem.engine.session import Session
 from ibidem.proxy import warmup
 from ibidem.proxy.edge.app import Proxy
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import Store, guarded
 from tests.support.evict import NO_CLOCKS
@@ -34,7 +34,7 @@ from tests.support.world_store import CallCounter, StoreLink
 
 PATIENCE = 30.0
 LONGEST_PAUSE = 0.2
-EAGER = (ibidem.Evict(**NO_CLOCKS, economy=Economy(read=1.0, write=1.0), mask=3),)
+EAGER = (ibidem.Evict(**NO_CLOCKS, economy=CachePricing(read=1.0, write=1.0), mask=3),)
 """Evicts whatever it may with each request, as if nothing was cached."""
 PROFILES = {
     **{name: name for name in ("lossless", "balanced", "recoverable", "aggressive")},
@@ -137,7 +137,7 @@ class Replica:
         self.link = StoreLink(shared.store, shared.calls, shared.on_loss, partial(shared.on_death, self.run))
         self._log = shared.folder / f"{self.run}.jsonl"
         settings = replace(shared.settings, json_log=str(self._log))
-        self._running = Running(settings, self.link, clock=shared.clock)
+        self._running = BackgroundServer(settings, self.link, clock=shared.clock)
         self._running.__enter__()
         self._proxy = shared.made[-1]
         self._rows = 0
@@ -220,6 +220,6 @@ class Replica:
             self._connection = None
 
 
-def _end(running: Running) -> None:
+def _end(running: BackgroundServer) -> None:
     with suppress(Exception):
         running.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from ibidem.store import Store, StoreError
-from ibidem.store.store import NO_NOTES, Notes, NotesPlace, StoreStats
+from ibidem.store.store import JOURNAL_START, JournalPage, JournalPosition, StoreStats
 
 T = TypeVar("T")
 FaultKind = Literal["fail", "hang", "forget", "wipe", "die"]
@@ -122,10 +122,10 @@ class StoreLink(Store):
     def load(self, session: str) -> bytes | None:
         return self._call(session, lambda: self._store.load(session))
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
         return self._call(session, lambda: self._store.note(session, rows, since))
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
         return self._call(session, lambda: self._store.notes(session, since))
 
     def forget(self, session: str) -> int:

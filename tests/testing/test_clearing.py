@@ -249,7 +249,7 @@ def test_clearing_is_reported_and_is_not_billed(stream: bool, packed: bool) -> N
         assert full is not None
         _, headers, after = post(upstream, "anthropic", history(stream=stream, context_management=clear(keep=value(1))))
         less, reader = usage_of("anthropic", headers, after)
-    assert (reader.cleared_tool_uses, reader.compacted) == (5, False)
+    assert (reader.cleared_tool_uses, reader.has_compaction) == (5, False)
     assert less is not None
     assert less.input < full.input / 2
 
@@ -279,7 +279,7 @@ def test_compaction_of_anthropic_is_billed_in_iterations(stream: bool) -> None:
     assert [step["type"] for step in answer["usage"]["iterations"]] == ["compaction", "message"]
     assert answer["usage"]["input_tokens"] == answer["usage"]["iterations"][1]["input_tokens"] < 100
     usage, reader = usage_of("anthropic", headers, data)
-    assert reader.compacted
+    assert reader.has_compaction
     assert usage is not None
     assert reader.compaction.input > 10 * (usage.input - reader.compaction.input)
     if stream:
@@ -314,7 +314,7 @@ def test_compaction_item_of_responses(stream: bool) -> None:
         body["input"].append({"type": "message", "role": "user", "content": "more"})
         after = json.loads(post(upstream, "openai-responses", {**body, "stream": False})[2])
     assert item.keys() == {"id", "type", "encrypted_content"}
-    assert reader.compacted
+    assert reader.has_compaction
     assert usage is not None
     assert usage.input > 500
     assert after["usage"]["input_tokens"] < 100

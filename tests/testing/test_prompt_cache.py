@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.caching import CACHING, caching_of
+from ibidem.billing.cache_rules import CACHING, cache_rules_for
 from ibidem.billing.usage import Usage
 from ibidem.testing import Upstream
 from tests.support.sdks import BODIES
@@ -86,7 +86,7 @@ def test_a_mark_on_the_request_is_one_on_its_last_block() -> None:
 
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6"])
 def test_what_is_shorter_than_the_models_minimum_is_not_kept(model: str) -> None:
-    least = caching_of("anthropic", model).minimum
+    least = cache_rules_for("anthropic", model).minimum
     with Upstream() as upstream:
         for words, kept in ((least // 2, False), (2 * least, True)):
             text = "word " * words

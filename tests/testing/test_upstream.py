@@ -32,7 +32,7 @@ from ibidem.testing import (
     Upstream,
     by_turn,
 )
-from ibidem.tokens import counter
+from ibidem.tokens import counter_for
 from ibidem.wire import zstd
 from tests.support.sdks import AGENTS, BODIES, PATHS, alone, dechunked
 
@@ -135,7 +135,7 @@ def test_sizes_are_told_without_an_answer() -> None:
             agent = AGENTS[format](upstream.url)
             told.append(ask(agent.client))
             agent.close()
-        size = counter()(LONG)
+        size = counter_for()(LONG)
         assert all(size <= each <= size + 10 for each in told), (size, told)
         assert b"first answer" in post(upstream, stream=False), "no answer was used up"
 

@@ -62,9 +62,9 @@ class Agent:
     def bodies(self, format: str, **fields: Any) -> list[dict[str, Any]]:
         """The requests that it sent, and one more, which tells what was answered to the last."""
         whole = {**self.request(format), "model": MODELS[format], **fields}
-        key = formats.named(format).history_key
+        key = formats.format_named(format).history_key
         history = whole[key]
-        read = formats.named(format).read
+        read = formats.format_named(format).read_message
         made = [read(at, entry).role == "assistant" for at, entry in enumerate(history)]
         lengths = [at for at in range(1, len(history)) if made[at] and not made[at - 1]]
         return [{**whole, key: history[:length]} for length in [*lengths, len(history)]]
@@ -97,7 +97,7 @@ def model_turns(body: Any) -> int:
     format_ = {"input": "openai-responses", "contents": "gemini"}.get(key) or (
         "anthropic" if "max_tokens" in body else "openai-chat"
     )
-    read = formats.named(format_).read
+    read = formats.format_named(format_).read_message
     made = [read(at, entry).role == "assistant" for at, entry in enumerate(body[key])]
     return sum(now and not before for before, now in zip([False, *made], made, strict=False))
 

@@ -9,8 +9,16 @@ import pytest
 from ibidem import formats
 from ibidem.model import ToolCall
 from ibidem.testing import conv
-from ibidem.trial.actions import MAX_WORDS, SAYS, RecordedAction, action_of, broken_edit, looks_again, main_argument
-from ibidem.trial.files import ShownFiles, same_file
+from ibidem.trial.actions import (
+    MAX_WORDS,
+    SAYS,
+    RecordedAction,
+    classify_action,
+    has_broken_edit,
+    is_reread,
+    main_argument,
+)
+from ibidem.trial.file_views import VisibleFiles, is_same_file
 
 SECRET = "a-word-that-must-not-be-seen"
 
@@ -58,23 +66,23 @@ DIFFERENT: dict[str, tuple[ToolCall, ToolCall]] = {
 
 @pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
 def test_answers_of_one_class(one: ToolCall, other: ToolCall) -> None:
-    assert action_of([one]) == action_of([other])
+    assert classify_action([one]) == classify_action([other])
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT)
 def test_answers_of_two_classes(one: ToolCall, other: ToolCall) -> None:
-    assert action_of([one]) != action_of([other])
+    assert classify_action([one]) != classify_action([other])
 
 
 def test_several_calls_are_a_set_and_none_says_something() -> None:
     one, other = read("/a.py"), call("Bash", {"command": "ls"})
-    assert action_of([one, other]) == action_of([other, one, one]) != action_of([one])
-    assert action_of([]) == SAYS
+    assert classify_action([one, other]) == classify_action([other, one, one]) != classify_action([one])
+    assert classify_action([]) == SAYS
 
 
 def test_a_class_holds_no_text_and_no_line_break() -> None:
     hostile = call(f"Read\n\x1b[31m{'x' * 500}", {"file_path": f"/{SECRET}", "query": SECRET})
-    found = action_of([hostile, call("Bash", {"command": f"echo {SECRET}\nrm {SECRET}"})])
+    found = classify_action([hostile, call("Bash", {"command": f"echo {SECRET}\nrm {SECRET}"})])
     assert SECRET not in found
     assert found.isprintable()
     assert len(found) < 200
@@ -96,11 +104,11 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def shown(*calls: str) -> ShownFiles:
+def shown(*calls: str) -> VisibleFiles:
     results = {"1": VIEW, "4": "def only_there():\n    pass"}
     lines = [line for each in calls for line in (f"a>{each}", f"r{each}:{results.get(each, 'done')}")]
     request = conv("u:go", *lines, calls=CALLS)
-    return ShownFiles(formats.parse(request, formats.named("anthropic")).messages)
+    return VisibleFiles(formats.parse_request(request, formats.format_named("anthropic")).messages)
 
 
 LOOKS: dict[str, tuple[tuple[str, ...], ToolCall, bool]] = {
@@ -122,7 +130,7 @@ LOOKS: dict[str, tuple[tuple[str, ...], ToolCall, bool]] = {
 
 @pytest.mark.parametrize(("calls", "asked", "expected"), LOOKS.values(), ids=LOOKS)
 def test_looks_again(calls: tuple[str, ...], asked: ToolCall, expected: bool) -> None:
-    assert looks_again([asked], shown(*calls)) is expected
+    assert is_reread([asked], shown(*calls)) is expected
 
 
 EDITS: dict[str, tuple[tuple[str, ...], ToolCall, bool | None]] = {
@@ -151,7 +159,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ToolCall, bool | None]] = {
 
 @pytest.mark.parametrize(("calls", "asked", "expected"), EDITS.values(), ids=EDITS)
 def test_broken_edit(calls: tuple[str, ...], asked: ToolCall, expected: bool | None) -> None:
-    assert broken_edit([asked], shown(*calls)) is expected
+    assert has_broken_edit([asked], shown(*calls)) is expected
 
 
 @pytest.mark.parametrize(
@@ -171,18 +179,18 @@ def test_broken_edit(calls: tuple[str, ...], asked: ToolCall, expected: bool | N
 def test_held_against_what_was_recorded(
     recorded: list[ToolCall], answered: list[ToolCall], file: bool | None, alike: float | None
 ) -> None:
-    found = RecordedAction.of(recorded)
-    assert found.same_file(answered) is file
-    assert found.likeness(answered) == alike
+    found = RecordedAction.from_calls(recorded)
+    assert found.has_same_file(answered) is file
+    assert found.edit_similarity(answered) == alike
 
 
 def test_a_very_long_edit_is_compared_in_part() -> None:
     long = edit("/w/a.py", "x", "a " * 1_000_000)
-    assert len(RecordedAction.of([long]).written) == MAX_WORDS
-    assert RecordedAction.of([long]).likeness([long]) == 1.0
+    assert len(RecordedAction.from_calls([long]).edited_words) == MAX_WORDS
+    assert RecordedAction.from_calls([long]).edit_similarity([long]) == 1.0
 
 
 def test_paths_of_one_file() -> None:
-    assert same_file("/app/src/a.py", "src/a.py")
-    assert not same_file("/app/src/a.py", "rc/a.py")
-    assert not same_file("/app/src/a.py", "/src/a.py")
+    assert is_same_file("/app/src/a.py", "src/a.py")
+    assert not is_same_file("/app/src/a.py", "rc/a.py")
+    assert not is_same_file("/app/src/a.py", "/src/a.py")

@@ -9,15 +9,17 @@ from math import ceil, floor
 import pytest
 
 from benchmarks.trial_coin import Truth, Work, looked_at, made_up
-from ibidem.gains import TrialUnit
-from ibidem.trial.arms import ArmDifference, compare
-from ibidem.trial.quantiles import ever_quantile, t_quantile
+from ibidem.trial.ab_comparison import VariantDifference, compare_variants
+from ibidem.trial.student_t import anytime_quantile, t_quantile
+from ibidem.usage_db import AssignedConversation
 
 CHANGED = Work(shares=(0.2, 0.8), drift=8.0)
 """First few conversations are rewritten, then most; meanwhile files come to be read again nine times as often."""
 
 
-def sides(share: float, measured: Iterable[int], rewritten: Iterable[int], first: float = 0.0) -> list[TrialUnit]:
+def sides(
+    share: float, measured: Iterable[int], rewritten: Iterable[int], first: float = 0.0
+) -> list[AssignedConversation]:
     """One conversation of 100 requests for each number of files that are read again."""
     [known] = made_up(1, Truth(), 1)
     return [
@@ -27,14 +29,14 @@ def sides(share: float, measured: Iterable[int], rewritten: Iterable[int], first
     ]
 
 
-def rereads(units: list[TrialUnit]) -> ArmDifference:
-    found = compare(units).rereads
+def rereads(units: list[AssignedConversation]) -> VariantDifference:
+    found = compare_variants(units).reread_difference
     assert found is not None
     assert found.value is not None
     return found
 
 
-def holds(found: ArmDifference, truth: float) -> bool:
+def holds(found: VariantDifference, truth: float) -> bool:
     return (found.low or 0.0) <= truth <= (found.high or 0.0)
 
 
@@ -57,17 +59,17 @@ def test_shares_are_averaged_by_their_pairs() -> None:
     assert both.value == pytest.approx((30 * 3 + 20 * 4) / 50), "60 and 20 tell as much as 30 and 30"
     assert both.measured == pytest.approx((30 * 3 + 20 * 13) / 50)
     assert both.rewritten == pytest.approx((both.measured or 0) + (both.value or 0))
-    assert [each.share for each in compare(early + late).shares] == [0.5, 0.2], "the newest first"
+    assert [each.share for each in compare_variants(early + late).shares] == [0.5, 0.2], "the newest first"
 
 
 def test_a_share_that_is_taken_up_again_is_one() -> None:
     often = [*sides(0.5, [2] * 9, [4] * 9), *sides(0.9, [1] * 3, [9] * 30, 1.0), *sides(0.5, [2] * 9, [4] * 9, 2.0)]
-    compared = compare(often)
-    assert [(each.share, each.conversations, each.enough) for each in compared.shares] == [
+    compared = compare_variants(often)
+    assert [(each.share, each.conversation_count, each.has_enough) for each in compared.shares] == [
         (0.5, 36, True),
         (0.9, 33, False),
     ]
-    assert (len(compared.measured), len(compared.rewritten)) == (18, 18)
+    assert (len(compared.measured_units), len(compared.rewritten_units)) == (18, 18)
 
 
 def test_a_small_side_without_anything_rare_does_not_vouch_for_it() -> None:
@@ -88,10 +90,10 @@ def test_a_share_without_edits_leaves_that_to_the_others() -> None:
         each._replace(edits=many, failed_edits=failed)
         for each, (many, failed) in zip(sides(0.5, [2, 3] * 10, [2, 3] * 10, 1.0), edits, strict=False)
     ]
-    told = {each.ratio.key: each for each in compare(early + late).differences}["failed_edits_per_100_edits"]
-    alone = {each.ratio.key: each for each in compare(late).differences}["failed_edits_per_100_edits"]
+    told = {each.ratio.key: each for each in compare_variants(early + late).differences}["failed_edits_per_100_edits"]
+    alone = {each.ratio.key: each for each in compare_variants(late).differences}["failed_edits_per_100_edits"]
     assert told == alone
-    none = {each.ratio.key: each for each in compare(early).differences}["failed_edits_per_100_edits"]
+    none = {each.ratio.key: each for each in compare_variants(early).differences}["failed_edits_per_100_edits"]
     assert (none.measured, none.problem) == (None, "no edits yet")
 
 
@@ -114,12 +116,12 @@ def test_what_is_there_is_found_nevertheless() -> None:
 
 
 def test_the_interval_for_all_looks_holds_that_for_one() -> None:
-    for each in compare(made_up(60, Truth(extra=3.0), 1)).differences:
+    for each in compare_variants(made_up(60, Truth(extra=3.0), 1)).differences:
         ends = [each.ever_low, each.low, each.value, each.high, each.ever_high]
         assert ends == sorted(ends, key=lambda end: end or 0.0)
         assert each.spread is not None
-        once, ever = t_quantile(0.975, 50), ever_quantile(0.95, 30, 50)
-        assert each.spread.ever() / each.spread.once == pytest.approx(ever / once, rel=0.02)
+        once, ever = t_quantile(0.975, 50), anytime_quantile(0.95, 30, 50)
+        assert each.spread.anytime_half_width() / each.spread.fixed_half_width == pytest.approx(ever / once, rel=0.02)
 
 
 def test_as_many_more_as_it_says_are_enough() -> None:
@@ -128,11 +130,13 @@ def test_as_many_more_as_it_says_are_enough() -> None:
     assert now.value is not None
     assert now.ever_high is not None
     target = now.value + (now.ever_high - now.value) / 3
-    more = compare(units).more(target)
+    more = compare_variants(units).missing_for_rereads(target)
     assert more is not None
     times = 1 + more / len(units)
     assert 7 < times < 10, "about nine times as many for a third of the interval"
-    assert (compare((floor(times) - 1) * units).more(target) or 0) > 0
-    assert compare((ceil(times) + 1) * units).more(target) == 0
-    assert compare(units).more(now.value / 2) is None, "what is seen is above it"
-    assert compare(units).more(now.value + 1e-9) is None, "what is seen is there, and nobody lives so long"
+    assert (compare_variants((floor(times) - 1) * units).missing_for_rereads(target) or 0) > 0
+    assert compare_variants((ceil(times) + 1) * units).missing_for_rereads(target) == 0
+    assert compare_variants(units).missing_for_rereads(now.value / 2) is None, "what is seen is above it"
+    assert compare_variants(units).missing_for_rereads(now.value + 1e-9) is None, (
+        "what is seen is there, and nobody lives so long"
+    )

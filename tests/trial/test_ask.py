@@ -19,18 +19,26 @@ from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.errors import IbidemError
 from ibidem.testing import Answer, Calls, Fails, Raw, Resets, Seen, Upstream
-from ibidem.testing.answers import AnswerPart, Called
+from ibidem.testing.answers import AnswerPart, CallPart
 from ibidem.testing.prompt_cache import PromptCache
-from ibidem.trial.ask import ProviderClient, base_for, key_for
-from ibidem.trial.bodies import Arm, ThinkingRung
-from ibidem.trial.driver import TrialHooks, TrialRun
-from ibidem.trial.ledger import TrialLedger
-from ibidem.trial.order import paid_for
-from ibidem.trial.outcomes import DroppedAnswers, PointResult
-from ibidem.trial.planning import TrialPlan, TrialSaving, load, plan_trial, setup_of, surveys_of, target
+from ibidem.trial.client import ProviderClient, find_api_key, find_base_url
+from ibidem.trial.outcomes import DroppedSamples, PointResult
+from ibidem.trial.planning import (
+    TrialPlan,
+    TrialSaving,
+    choose_target,
+    load_session,
+    make_setup,
+    plan_trial,
+    survey_log,
+)
 from ibidem.trial.providers import TRIAL_PROVIDERS
-from ibidem.trial.stats import judge
-from ibidem.trial.verdict import Setting, lines
+from ibidem.trial.request_builder import ThinkingLevel, Variant
+from ibidem.trial.run_log import RunLog
+from ibidem.trial.schedule import call_cost
+from ibidem.trial.trial_runner import TrialHooks, TrialRun
+from ibidem.trial.trial_statistics import compute_statistics
+from ibidem.trial.verdict import TrialConditions, verdict_lines
 
 from .sessions import ENDINGS, MODELS, TOOLS, Agent, as_recorded, model_turns, write_logs
 
@@ -46,16 +54,16 @@ class Bill(PromptCache):
         self.usages: list[Usage] = []
 
     def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
-        self.usages.append(super().spoken(usage, parts))
+        self.usages.append(super().add_output(usage, parts))
         return self.usages[-1]
 
     def dollars(self, format: str) -> float:
         price = Prices().of(MODELS[format], format)
-        return sum(paid_for(price, usage) for usage in self.usages)
+        return sum(call_cost(price, usage) for usage in self.usages)
 
 
 class Done(NamedTuple):
-    ledger: TrialLedger
+    ledger: RunLog
     plan: TrialPlan
     why: str
     said: list[str]
@@ -84,12 +92,12 @@ def ask(
     write_logs(folder, agents, format, **(usual if fields is None else fields))
     for number, data in enumerate(logs):
         (folder / f"log{number}.jsonl").write_bytes(data)
-    surveys = [each for path in sorted(folder.glob("*.jsonl")) for each in surveys_of(str(path), "lossless")]
-    aim = target(surveys, Prices(), None, elsewhere=True)
+    surveys = [each for path in sorted(folder.glob("*.jsonl")) for each in survey_log(str(path), "lossless")]
+    aim = choose_target(surveys, Prices(), None, elsewhere=True)
     asked = {"profile": "lossless", "samples": samples, "seed": 0, "probes": probes}
     plan = plan_trial(surveys, aim, most=points, budget=budget, **asked)  # type: ignore[arg-type]
-    setup = setup_of(plan, surveys, aim, budget=budget, started=0.0, spared=TrialSaving(0, 0), **asked)  # type: ignore[arg-type]
-    ledger = TrialLedger(setup, rung=plan.rung, budget=budget)
+    setup = make_setup(plan, surveys, aim, budget=budget, start_time=0.0, trial_saving=TrialSaving(0, 0), **asked)  # type: ignore[arg-type]
+    ledger = RunLog(setup, thinking_level=plan.thinking_level, budget=budget)
     by_digest = {each.digest: each for each in surveys}
     said: list[str] = []
     bill = Bill()
@@ -97,7 +105,7 @@ def ask(
     async def run(url: str) -> str:
         provider = TRIAL_PROVIDERS[format]
         async with ProviderClient(provider, url + ENDINGS[format], KEY, aim.model) as client:
-            loading = lambda plan: load(by_digest[plan.session], plan.points, "lossless", aim)  # noqa: E731
+            loading = lambda plan: load_session(by_digest[plan.session], plan.points, "lossless", aim)  # noqa: E731
             return await TrialRun(ledger, plan.sessions, loading, client, aim.price, hooks, said.append).run()
 
     with Upstream(script or as_recorded(agents), cache=bill, strict=True, clock=clock or time.time) as upstream:
@@ -118,12 +126,14 @@ def test_answers_are_heard_in_every_format(tmp_path: Path, format: str) -> None:
     points = {point.id: point for point in done.ledger.setup.points}
     assert done.why == ""
     assert len(done.seen) == 2 * 2 * len(points) == 20
-    for result in done.ledger.results():
+    for result in done.ledger.point_results():
         assert [sample.action for sample in (*result.original, *result.rewritten)] == [
             points[result.point].recorded
         ] * 4
-    assert not any(sample.broken_edit for each in done.ledger.results() for sample in each.rewritten)
-    alike = {(sample.same_file, sample.edit_likeness) for each in done.ledger.results() for sample in each.rewritten}
+    assert not any(sample.broken_edit for each in done.ledger.point_results() for sample in each.rewritten)
+    alike = {
+        (sample.same_file, sample.edit_likeness) for each in done.ledger.point_results() for sample in each.rewritten
+    }
     assert (True, 1.0) in alike <= {(None, None), (True, None), (True, 1.0)}
     assert done.ledger.spent == pytest.approx(done.bill.dollars(format))
     texts = {seen.text for seen in done.seen}
@@ -144,10 +154,10 @@ def test_credentials_in_netrc_are_not_sent(tmp_path: Path, monkeypatch: pytest.M
 def test_most_is_read_from_the_cache_and_the_forecast_holds(tmp_path: Path) -> None:
     done = ask(tmp_path, agents(4))
     assert {len(session.points) for session in done.plan.sessions} == {5}
-    usage = done.ledger.usage
+    usage = done.ledger.total_usage
     assert usage.read / usage.input >= 0.7
     assert done.ledger.spent == pytest.approx(done.plan.forecast.dollars, rel=0.1)
-    assert usage.input == pytest.approx(done.plan.forecast.input, rel=0.1)
+    assert usage.input == pytest.approx(done.plan.forecast.input_tokens, rel=0.1)
     assert usage.read == pytest.approx(done.plan.forecast.read, rel=0.1)
 
 
@@ -159,8 +169,8 @@ def test_no_cent_more_than_the_budget(tmp_path: Path, budget: float, misses: boo
     assert 0.3 * budget < done.bill.dollars("anthropic") <= budget
     assert done.ledger.spent == pytest.approx(done.bill.dollars("anthropic"))
     assert done.why == ("budget" if misses else "")
-    assert (done.ledger.usage.read == 0) is misses
-    assert done.ledger.results()
+    assert (done.ledger.total_usage.read == 0) is misses
+    assert done.ledger.point_results()
 
 
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,11 +193,11 @@ def test_thinking_that_is_refused_is_left_out_of_the_whole_trial(tmp_path: Path)
         rows.append(b"".join(json.dumps(body).encode() + b"\n" for body in bodies))
     script = refusing(team, lambda body: "thinking" not in body, "messages.1.content.0: thinking is not as it was")
     done = ask(tmp_path, [], script, logs=rows)
-    assert done.plan.rung is ThinkingRung.KEPT
-    assert done.ledger.rung is ThinkingRung.OFF
+    assert done.plan.thinking_level is ThinkingLevel.KEPT
+    assert done.ledger.thinking_level is ThinkingLevel.OFF
     assert len(done.said) == 2  # a step each
     assert sum("thinking" in seen.json for seen in done.seen) == 2  # found out with the first request
-    assert len(done.ledger.results()) == 10
+    assert len(done.ledger.point_results()) == 10
     assert not any(b'"hm"' in seen.text for seen in done.seen[2:])
 
 
@@ -213,24 +223,24 @@ def test_a_busy_provider_is_asked_again(tmp_path: Path, failure: Answer, paid: b
     team = agents(1)
     known, numbers = as_recorded(team), count()
     done = ask(tmp_path, team, lambda seen: failure if next(numbers) % 3 == 0 else known(seen))
-    assert [len(each.original + each.rewritten) for each in done.ledger.results()] == [4] * 5
+    assert [len(each.original + each.rewritten) for each in done.ledger.point_results()] == [4] * 5
     assert (done.ledger.spent > done.bill.dollars("anthropic") + 0.01) is paid  # nobody knows, so it counts
     assert done.ledger.spent <= done.ledger.budget
 
 
 def test_an_answer_that_breaks_off_counts_as_paid_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     team = agents(1)
     known, numbers = as_recorded(team), count()
     done = ask(tmp_path, team, lambda seen: Resets(known(seen)) if next(numbers) == 2 else known(seen))
-    assert len(done.ledger.results()) == 5
+    assert len(done.ledger.point_results()) == 5
     assert done.ledger.spent > done.bill.dollars("anthropic") + 0.01
 
 
 def test_a_provider_that_cannot_be_reached_or_stays_busy_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     away = ask(tmp_path, agents(1), url="http://127.0.0.1:1")
     assert away.why.startswith("the provider cannot be reached (")
     assert away.why.endswith("continue later with --resume")
@@ -253,9 +263,12 @@ def test_answers_that_were_cut_off_or_refused_are_dropped_and_counted(tmp_path: 
     known, numbers = as_recorded(team), count()
     faults = {1: cut_off("max_tokens"), 14: cut_off("refusal")}
     done = ask(tmp_path, team, lambda seen: faults.get(next(numbers)) or known(seen))
-    assert done.ledger.dropped() == {"truncated": DroppedAnswers(1, 0, 1, 0), "refused": DroppedAnswers(0, 1, 0, 1)}
-    assert sum(len(each.original) for each in done.ledger.results()) == 9
-    assert sum(len(each.rewritten) for each in done.ledger.results()) == 9
+    assert done.ledger.dropped_samples() == {
+        "truncated": DroppedSamples(1, 0, 1, 0),
+        "refused": DroppedSamples(0, 1, 0, 1),
+    }
+    assert sum(len(each.original) for each in done.ledger.point_results()) == 9
+    assert sum(len(each.rewritten) for each in done.ledger.point_results()) == 9
 
 
 def test_a_request_that_is_not_taken_is_left_out_in_both_arms(tmp_path: Path) -> None:
@@ -265,7 +278,7 @@ def test_a_request_that_is_not_taken_is_left_out_in_both_arms(tmp_path: Path) ->
     place = plan.points[2].number
     script = lambda seen: Fails(400, message="too long") if model_turns(seen.json) == place else known(seen)  # noqa: E731
     done = ask(tmp_path, team, script)
-    assert [each.point for each in done.ledger.results()] == [
+    assert [each.point for each in done.ledger.point_results()] == [
         point.id for point in plan.points if point.number != place
     ]
     assert sum(model_turns(seen.json) == place for seen in done.seen) == 1
@@ -273,10 +286,10 @@ def test_a_request_that_is_not_taken_is_left_out_in_both_arms(tmp_path: Path) ->
 
 def told(done: Done) -> str:
     """The first line of the verdict."""
-    setting = Setting(
-        model="m", date="d", profile="lossless", samples=2, margin=90.0, spent=0.0, drops=done.ledger.dropped()
+    setting = TrialConditions(
+        model="m", date="d", profile="lossless", samples=2, margin=90.0, spent=0.0, drops=done.ledger.dropped_samples()
     )
-    return lines(judge(done.ledger.results(), seed=0), setting)[0]
+    return verdict_lines(compute_statistics(done.ledger.point_results(), seed=0), setting)[0]
 
 
 def test_rewritten_requests_that_alone_are_refused_or_cut_off_are_harm(tmp_path: Path) -> None:
@@ -289,7 +302,7 @@ def test_rewritten_requests_that_alone_are_refused_or_cut_off_are_harm(tmp_path:
         assert told(done).startswith("Harm found: with rewritten requests"), words
         assert f"more samples are {words}" in told(done)
     both = ask(tmp_path, team, lambda seen: fault if model_turns(seen.json) % 2 else known(seen), samples=2)
-    assert both.ledger.dropped()
+    assert both.ledger.dropped_samples()
     assert "more of them" not in told(both), "as often as originals"
 
 
@@ -299,7 +312,7 @@ def reads_again(team: list[Agent], fails: float, seed: int) -> Callable[[Seen], 
 
     def answer(seen: Seen) -> Answer:
         found = known(seen)
-        edits = [each for each in found.parts if isinstance(each, Called) and each.tool == "Edit"]
+        edits = [each for each in found.parts if isinstance(each, CallPart) and each.tool == "Edit"]
         if b"[ibidem" in seen.text and edits and chance.random() < fails:
             return Calls(("Read", {"file_path": edits[0].arguments["file_path"]}))
         return found
@@ -311,8 +324,8 @@ def reads_again(team: list[Agent], fails: float, seed: int) -> Callable[[Seen], 
 def test_a_reader_with_faults_is_found_over_http(tmp_path: Path, fails: float, harm: bool) -> None:
     team = agents(8)
     done = ask(tmp_path, team, reads_again(team, fails, 1), samples=4)
-    found = judge(done.ledger.results(), seed=0)
-    assert found.alarm is harm
+    found = compute_statistics(done.ledger.point_results(), seed=0)
+    assert found.has_alarm is harm
     assert told(done).startswith("Harm found" if harm else "No harm was found")
 
 
@@ -331,7 +344,7 @@ def test_files_by_address_are_not_asked_about(tmp_path: Path) -> None:
                 ]
         logs.append(b"".join(json.dumps(body).encode() + b"\n" for body in bodies))
     done = ask(tmp_path, [], as_recorded(team), logs=logs)
-    assert done.plan.unsound > 0
+    assert done.plan.unsound_count > 0
     assert len(done.plan.sessions) == 1
     assert not any(b"file_1" in seen.text for seen in done.seen)
 
@@ -352,14 +365,14 @@ def test_the_number_of_points_is_settled_by_originals_alone(tmp_path: Path) -> N
         given.append(points)
         return 25
 
-    done = ask(tmp_path, agents(7), hooks=TrialHooks(needed=needed), samples=2)
+    done = ask(tmp_path, agents(7), hooks=TrialHooks(required_points=needed), samples=2)
     (points,) = given
     assert len(points) == 20
     assert all(len(each.original) == 2 and not each.rewritten for each in points)
     asked_so_far = [seen for seen in done.seen[:40] if b"[ibidem" in seen.text]
     assert not asked_so_far
-    assert len(done.ledger.results()) == 25
-    assert done.ledger.planned == 25
+    assert len(done.ledger.point_results()) == 25
+    assert done.ledger.planned_points == 25
 
 
 @pytest.mark.parametrize("counted", [0, 10**400], ids=["nothing", "what nobody can send"])
@@ -376,7 +389,7 @@ def test_a_provider_that_counts_what_cannot_be_is_paid_in_full(tmp_path: Path, c
 def test_a_provider_that_only_fails_is_told_before_the_budget_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.trial.driver.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("ibidem.trial.trial_runner.FIRST_WAIT", 0.0)
     done = ask(tmp_path, agents(), lambda seen: Fails(500))
     assert done.why == "the provider does not complete its responses (500): continue later with --resume"
     assert len(done.seen) == 3
@@ -395,15 +408,15 @@ def test_harm_ends_it(tmp_path: Path) -> None:
     def harm(points: Sequence[PointResult]) -> float:
         return 2.0 ** sum(sample.action.startswith("Read") for each in points for sample in each.rewritten)
 
-    done = ask(tmp_path, team, again, hooks=TrialHooks(harm=harm))
-    assert done.why == done.ledger.stopped == "harm"
-    assert 0 < len(done.ledger.results()) < 12
+    done = ask(tmp_path, team, again, hooks=TrialHooks(harm_evalue=harm))
+    assert done.why == done.ledger.stop_reason == "harm"
+    assert 0 < len(done.ledger.point_results()) < 12
 
 
 def test_nothing_is_asked_more_often_than_planned(tmp_path: Path) -> None:
     done = ask(tmp_path, agents(3), samples=3)
     assert set(Counter(seen.text for seen in done.seen).values()) == {3}
-    assert {key.arm for key in done.ledger.answers} == set(Arm)
+    assert {key.variant for key in done.ledger.responses} == set(Variant)
 
 
 # ── keys and addresses ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -412,10 +425,10 @@ ANTHROPIC, RESPONSES = TRIAL_PROVIDERS["anthropic"], TRIAL_PROVIDERS["openai-res
 
 
 def test_a_key_comes_from_the_environment() -> None:
-    assert key_for(ANTHROPIC, {"ANTHROPIC_API_KEY": " sk-ant-api03-x\n"}) == "sk-ant-api03-x"
-    assert key_for(TRIAL_PROVIDERS["gemini"], {"GOOGLE_API_KEY": "AIza"}) == "AIza"
+    assert find_api_key(ANTHROPIC, {"ANTHROPIC_API_KEY": " sk-ant-api03-x\n"}) == "sk-ant-api03-x"
+    assert find_api_key(TRIAL_PROVIDERS["gemini"], {"GOOGLE_API_KEY": "AIza"}) == "AIza"
     with pytest.raises(IbidemError, match="no API key: set OPENAI_API_KEY"):
-        key_for(RESPONSES, {})
+        find_api_key(RESPONSES, {})
 
 
 @pytest.mark.parametrize(
@@ -431,17 +444,17 @@ def test_a_key_comes_from_the_environment() -> None:
 )
 def test_a_subscription_is_not_for_this(provider: Any, variables: dict[str, str]) -> None:
     with pytest.raises(IbidemError, match="a subscription token only in its own client"):
-        key_for(provider, variables)
+        find_api_key(provider, variables)
 
 
 def test_where_requests_go() -> None:
-    assert base_for(ANTHROPIC, {}, None) == "https://api.anthropic.com"
-    assert base_for(ANTHROPIC, {"ANTHROPIC_BASE_URL": "https://gate.example/"}, None) == "https://gate.example"
+    assert find_base_url(ANTHROPIC, {}, None) == "https://api.anthropic.com"
+    assert find_base_url(ANTHROPIC, {"ANTHROPIC_BASE_URL": "https://gate.example/"}, None) == "https://gate.example"
     assert (
-        base_for(ANTHROPIC, {"ANTHROPIC_BASE_URL": "https://gate.example"}, "http://127.0.0.1:9")
+        find_base_url(ANTHROPIC, {"ANTHROPIC_BASE_URL": "https://gate.example"}, "http://127.0.0.1:9")
         == "http://127.0.0.1:9"
     )
     with pytest.raises(IbidemError, match="may rewrite both variants"):
-        base_for(ANTHROPIC, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8642"}, None)
+        find_base_url(ANTHROPIC, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8642"}, None)
     with pytest.raises(IbidemError, match="not the address of a provider"):
-        base_for(ANTHROPIC, {}, "ftp://x")
+        find_base_url(ANTHROPIC, {}, "ftp://x")

@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.trial.estimates import Contrast, Estimate, estimate
 from ibidem.trial.outcomes import PointResult, Stratum
-from ibidem.trial.quantiles import t_quantile, unseen_share
+from ibidem.trial.student_t import t_quantile, unseen_share
 from tests.support.reader import FaultyReader
 
 

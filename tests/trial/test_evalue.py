@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.trial.evalue import bet, harm
+from ibidem.trial.evalue import bet_payoff, harm_evalue
 from ibidem.trial.outcomes import PointResult, Sample, Stratum
 
 
@@ -17,18 +17,20 @@ def integral(wins: int, losses: int, steps: int = 20_000) -> float:
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (0, 1), (7, 2), (30, 30), (60, 41), (5, 90), (400, 300)])
 def test_it_is_the_integral(wins: int, losses: int) -> None:
-    assert bet(wins, losses) == pytest.approx(integral(wins, losses), rel=1e-6)
+    assert bet_payoff(wins, losses) == pytest.approx(integral(wins, losses), rel=1e-6)
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (3, 1), (40, 55), (600, 400)])
 def test_it_is_fair(wins: int, losses: int) -> None:
     """What is expected after the next point, if that is a toss of a coin, is what there is now."""
-    assert (bet(wins + 1, losses) + bet(wins, losses + 1)) / 2 == pytest.approx(bet(wins, losses), rel=1e-12)
+    assert (bet_payoff(wins + 1, losses) + bet_payoff(wins, losses + 1)) / 2 == pytest.approx(
+        bet_payoff(wins, losses), rel=1e-12
+    )
 
 
 def test_thousands_of_points_neither_overflow_nor_vanish() -> None:
-    assert bet(5000, 0) > 1e300
-    assert 0 < bet(0, 5000) < 1e-3
+    assert bet_payoff(5000, 0) > 1e300
+    assert 0 < bet_payoff(0, 5000) < 1e-3
 
 
 def point(original: str, rewritten: str) -> PointResult:
@@ -39,19 +41,19 @@ def point(original: str, rewritten: str) -> PointResult:
 @pytest.mark.parametrize(
     ("original", "rewritten", "known"),
     [
-        pytest.param("00", "01", bet(1, 0), id="B looks more often"),
-        pytest.param("01", "00", bet(0, 1), id="A looks more often"),
+        pytest.param("00", "01", bet_payoff(1, 0), id="B looks more often"),
+        pytest.param("01", "00", bet_payoff(0, 1), id="A looks more often"),
         pytest.param("01", "10", 1.0, id="as often"),
         pytest.param("", "11", 1.0, id="nothing to compare with"),
         pytest.param("0", "0111", 1.0, id="more answers are not more votes"),
     ],
 )
 def test_who_wins(original: str, rewritten: str, known: float) -> None:
-    assert harm([point(original, rewritten)]) == known
+    assert harm_evalue([point(original, rewritten)]) == known
 
 
 def test_uneven_arms_are_no_advantage() -> None:
     """Every way that five equally likely answers can fall: over all of them B wins as often as it loses."""
     falls = [f"{number:05b}" for number in range(32)]
-    found = [harm([point(each[:2], each[2:])]) for each in falls]
-    assert found.count(bet(1, 0)) == found.count(bet(0, 1)) > 0
+    found = [harm_evalue([point(each[:2], each[2:])]) for each in falls]
+    assert found.count(bet_payoff(1, 0)) == found.count(bet_payoff(0, 1)) > 0

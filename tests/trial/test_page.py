@@ -11,10 +11,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import ConsoleMessage
 
-from ibidem.trial.outcomes import DroppedAnswers
+from ibidem.trial.outcomes import DroppedSamples
 from ibidem.trial.page import write_trial_page
-from ibidem.trial.stats import Judgement, judge
-from ibidem.trial.verdict import Setting
+from ibidem.trial.trial_statistics import TrialStatistics, compute_statistics
+from ibidem.trial.verdict import TrialConditions
 from tests.report.test_page import HOSTILE
 from tests.support.browser import hard_to_read, launched, scrolls_sideways
 from tests.support.reader import FaultyReader
@@ -22,14 +22,16 @@ from tests.support.reader import FaultyReader
 from .test_verdict import CASES, SETTING, judgement
 
 
-def page(judged: Judgement, setting: Setting = SETTING) -> str:
+def page(judged: TrialStatistics, setting: TrialConditions = SETTING) -> str:
     stream = io.StringIO()
     write_trial_page(judged, setting, stream)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize(("judged", "setting", "called", "said"), CASES)
-def test_the_page_says_what_the_terminal_does(judged: Judgement, setting: Setting, called: str, said: str) -> None:
+def test_the_page_says_what_the_terminal_does(
+    judged: TrialStatistics, setting: TrialConditions, called: str, said: str
+) -> None:
     text = " ".join(re.sub(r"<[^>]+>", "", page(judged, setting)).split())
     assert said.replace("'", "&#39;").replace("<", "&lt;") in text
     assert "Simulated" not in text
@@ -37,7 +39,7 @@ def test_the_page_says_what_the_terminal_does(judged: Judgement, setting: Settin
 
 def test_names_are_text() -> None:
     setting = replace(
-        SETTING, model=HOSTILE, profile=HOSTILE, date=HOSTILE, filled=(HOSTILE,), drops={HOSTILE: DroppedAnswers(1, 0)}
+        SETTING, model=HOSTILE, profile=HOSTILE, date=HOSTILE, filled=(HOSTILE,), drops={HOSTILE: DroppedSamples(1, 0)}
     )
     source = page(judgement(), replace(setting, simulated=True))
     assert "<script" not in source
@@ -47,7 +49,7 @@ def test_names_are_text() -> None:
 
 
 def test_it_needs_nothing_else() -> None:
-    source = page(judge(FaultyReader(mixed=True, fails=0.3).draw(1), seed=1))
+    source = page(compute_statistics(FaultyReader(mixed=True, fails=0.3).draw(1), seed=1))
     assert "default-src 'none'; style-src 'sha256-" in source
     assert not re.findall(r"(?:src|href)=|url\(|@import|style=", source.replace("style-src", ""))
 
@@ -55,7 +57,7 @@ def test_it_needs_nothing_else() -> None:
 @pytest.mark.slow
 def test_it_can_be_read_anywhere(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    shown = judge(FaultyReader(samples=4, mixed=True, fails=0.3).draw(1), seed=1)
+    shown = compute_statistics(FaultyReader(samples=4, mixed=True, fails=0.3).draw(1), seed=1)
     file.write_text(page(shown, replace(SETTING, model="m" * 300)), "utf-8")
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     with launched() as browser:

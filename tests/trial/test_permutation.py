@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from ibidem.trial import permutation
-from ibidem.trial.permutation import PointTest, agreement_test, chance_of_more, count_test
+from ibidem.trial.permutation import PointTest, make_agreement_test, make_rate_test, one_sided_p
 
 Arms = tuple[str, str]
 """Answers of both arms, a letter each; a capital one has what is counted."""
@@ -60,8 +60,8 @@ POINTS: list[list[Arms]] = [
 def asked(points: Sequence[Arms], strengths: Sequence[int]) -> tuple[list[PointTest], list[PointTest]]:
     both = [
         (
-            agreement_test(*arms)._replace(strength=strength),
-            count_test(*([each.isupper() for each in arm] for arm in arms))._replace(strength=strength),
+            make_agreement_test(*arms)._replace(strength=strength),
+            make_rate_test(*([each.isupper() for each in arm] for arm in arms))._replace(strength=strength),
         )
         for arms, strength in zip(points, strengths, strict=True)
     ]
@@ -73,26 +73,28 @@ def asked(points: Sequence[Arms], strengths: Sequence[int]) -> tuple[list[PointT
 def test_p_is_that_of_all_labels(points: list[Arms], strengths: tuple[int, ...]) -> None:
     given = strengths[: len(points)]
     for quick, statistic in zip(asked(points, given), (agreement, share), strict=True):
-        assert chance_of_more(quick, Random(1)) == pytest.approx(by_hand(points, statistic, given))
-        assert chance_of_more(quick[::-1], Random(1)) == chance_of_more(quick, Random(1))
+        assert one_sided_p(quick, Random(1)) == pytest.approx(by_hand(points, statistic, given))
+        assert one_sided_p(quick[::-1], Random(1)) == one_sided_p(quick, Random(1))
 
 
 def test_one_answer_per_arm_is_the_exact_test_of_mcnemar() -> None:
     more, fewer, neither = ([False], [True]), ([True], [False]), ([True], [True])
-    points = [count_test(*each) for each in [more] * 15 + [fewer] * 6 + [neither] * 200]
+    points = [make_rate_test(*each) for each in [more] * 15 + [fewer] * 6 + [neither] * 200]
     binomial = sum(comb(21, wins) for wins in range(15, 22)) / 2**21
-    assert chance_of_more(points, Random(1)) == pytest.approx(binomial)
+    assert one_sided_p(points, Random(1)) == pytest.approx(binomial)
 
 
 def test_draws_come_close_to_all_labels_and_never_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(4)
     points = [("".join(rng.choices("aaabc", k=3)), "".join(rng.choices("aabbc", k=3))) for _ in range(40)]
     quick, _ = asked(points, [1] * 40)
-    exact = chance_of_more(quick, Random(1))
-    sure = [agreement_test("aaaa", "bbbb")] * 30
+    exact = one_sided_p(quick, Random(1))
+    sure = [make_agreement_test("aaaa", "bbbb")] * 30
     monkeypatch.setattr(permutation, "EXACT_WORK", 2)
     assert 0.01 < exact < 0.5
-    assert chance_of_more(quick, Random(1), 20_000) == pytest.approx(exact, abs=0.012)  # 3.4 standard errors at most
-    assert chance_of_more(sure, Random(1), 99) == 1 / 100
-    tied = [count_test([False], [True])] * 5 + [count_test([True], [False])] * 4  # one more: half of all, with ties
-    assert chance_of_more(tied, Random(1), 20_000) == pytest.approx(0.5, abs=0.012)
+    assert one_sided_p(quick, Random(1), 20_000) == pytest.approx(exact, abs=0.012)  # 3.4 standard errors at most
+    assert one_sided_p(sure, Random(1), 99) == 1 / 100
+    tied = [make_rate_test([False], [True])] * 5 + [
+        make_rate_test([True], [False])
+    ] * 4  # one more: half of all, with ties
+    assert one_sided_p(tied, Random(1), 20_000) == pytest.approx(0.5, abs=0.012)

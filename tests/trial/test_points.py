@@ -15,10 +15,17 @@ from ibidem.billing.prices import Prices
 from ibidem.errors import IbidemError
 from ibidem.recordings import Recording, read
 from ibidem.testing import conv
+from ibidem.trial.decision_points import (
+    MAX_PER_SESSION,
+    DecisionPoint,
+    SessionSurvey,
+    choose_points,
+    count_points,
+    survey_session,
+)
 from ibidem.trial.outcomes import Stratum
-from ibidem.trial.planning import asked_surveys, target
-from ibidem.trial.points import MAX_PER_SESSION, DecisionPoint, SessionSurvey, choose, population, survey
-from ibidem.trial.replayed import histories
+from ibidem.trial.planning import choose_target, select_surveys
+from ibidem.trial.rewritten_histories import rewrite_histories
 
 from .sessions import MODELS, Agent
 
@@ -56,13 +63,15 @@ STRATA: dict[str, tuple[str, Stratum]] = {
 @pytest.mark.parametrize(("name", "expected"), STRATA.values(), ids=STRATA)
 def test_a_stratum_is_what_the_next_action_has_to_do_with_a_reference(name: str, expected: Stratum) -> None:
     made = session("u:go", "a>1", f"r1:{OLD}", "a>2", "r2:done", "a>3", f"r3:{NEW}", f"a>{name}", f"r{name}:ok", "a:so")
-    found = survey(made, 0, "lossless")
+    found = survey_session(made, 0, "lossless")
     assert found.requests == 5  # nothing is left out of the first three, and there is no reference to follow at the end
     assert [(point.length, point.stratum) for point in found.points] == [(7, expected), (9, Stratum.ANY)]
 
 
 def went(name: str, host: str = "", agent: str = "claude-code") -> SessionSurvey:
-    found = survey(session("u:go", "a>1", f"r1:{OLD}", "a>3", f"r3:{OLD}", "a>run", "rrun:ok", "a:so"), 0, "lossless")
+    found = survey_session(
+        session("u:go", "a>1", f"r1:{OLD}", "a>3", f"r3:{OLD}", "a>run", "rrun:ok", "a:so"), 0, "lossless"
+    )
     return replace(found, model=name, host=host, agent=agent)
 
 
@@ -78,22 +87,22 @@ WENT: dict[str, tuple[SessionSurvey, bool]] = {
 @pytest.mark.parametrize(("known", "asked"), WENT.values(), ids=WENT)
 def test_requests_go_where_they_came_from_or_where_they_are_told_to(known: SessionSurvey, asked: bool) -> None:
     own = Prices({known.model: Prices().of("claude-sonnet-4-5", "anthropic")})
-    assert target([known], own, None, elsewhere=True).model == known.model
+    assert choose_target([known], own, None, elsewhere=True).model == known.model
     with nullcontext() if asked else pytest.raises(IbidemError, match=r"--upstream https://api\.anthropic\.com"):
-        aim = target([known], own, None, elsewhere=False)
-        assert asked_surveys([known], aim, named=False, elsewhere=False) == [known]
+        aim = choose_target([known], own, None, elsewhere=False)
+        assert select_surveys([known], aim, is_model_given=False, elsewhere=False) == [known]
 
 
 def test_what_answers_cost_must_be_known() -> None:
     price = Prices().of("claude-sonnet-4-5", "anthropic")
     free = replace(price, tiers=tuple((start, replace(rates, output=0.0)) for start, rates in price.tiers))
     with pytest.raises(IbidemError, match='add "output" to it'):
-        target([went("m")], Prices({"m": free}), None, elsewhere=True)
+        choose_target([went("m")], Prices({"m": free}), None, elsewhere=True)
 
 
 def test_what_comes_after_is_known_or_it_is_no_point() -> None:
     made = session("u:go", "a>1", f"r1:{OLD}", "a>2", "r2:done", "a>3", f"r3:{OLD}")
-    assert survey(made, 0, "lossless").points == ()
+    assert survey_session(made, 0, "lossless").points == ()
 
 
 def surveys(*counts: tuple[int, int, int]) -> list[SessionSurvey]:
@@ -113,7 +122,7 @@ def surveys(*counts: tuple[int, int, int]) -> list[SessionSurvey]:
 
 def test_half_of_the_points_must_follow_a_reference() -> None:
     every = surveys(*[(6, 20, 90)] * 30, *[(0, 3, 40)] * 30)
-    chosen = choose(every, 100, seed=3)
+    chosen = choose_points(every, 100, seed=3)
     counts = Counter(point.stratum for row in chosen for point in row)
     assert sum(counts.values()) == 100
     assert counts[Stratum.FOLLOWS] == pytest.approx(50, abs=2)
@@ -125,32 +134,34 @@ def test_half_of_the_points_must_follow_a_reference() -> None:
 
 def test_where_there_are_few_of_one_kind_others_fill_the_place() -> None:
     every = surveys(*[(0, 2, 9)] * 10)
-    counts = Counter(point.stratum for row in choose(every, 40, seed=0) for point in row)
+    counts = Counter(point.stratum for row in choose_points(every, 40, seed=0) for point in row)
     assert sum(counts.values()) == 40
     assert counts[Stratum.FOLLOWS] == 0
 
 
 def test_a_seed_draws_the_same_points_in_whatever_order_logs_are_read() -> None:
     every = surveys(*[(3, 9, 30)] * 40)
-    assert choose(every, 50, seed=1) == choose(every[::-1], 50, seed=1) != choose(every, 50, seed=2)
+    assert (
+        choose_points(every, 50, seed=1) == choose_points(every[::-1], 50, seed=1) != choose_points(every, 50, seed=2)
+    )
 
 
 def test_a_longer_session_is_drawn_more_often() -> None:
     """In proportion, so that points of it stand for as many others as points of a short one."""
     every = surveys((4, 4, 4), *[(1, 1, 1)] * 8)
-    first = Counter(choose(every, 5, seed=seed)[0][0].session for seed in range(300))
+    first = Counter(choose_points(every, 5, seed=seed)[0][0].session for seed in range(300))
     assert first["0"] == pytest.approx(100, abs=30)
-    assert population(every)[Stratum.ANY] == 12
+    assert count_points(every)[Stratum.ANY] == 12
 
 
 @pytest.mark.parametrize("format", formats.FORMATS)
 def test_both_arms_are_requests_as_they_are_sent(format: str) -> None:
     (recording,) = read("log", Agent("p", 6).log(format))
-    key = formats.named(format).history_key
-    points = survey(recording, 0, "lossless").points
+    key = formats.format_named(format).history_key
+    points = survey_session(recording, 0, "lossless").points
     assert {point.stratum for point in points} == set(Stratum)
     wanted = {(point.segment, point.number) for point in points[::3]}
-    for place, found in zip(sorted(wanted), histories(recording, "lossless", wanted), strict=True):
+    for place, found in zip(sorted(wanted), rewrite_histories(recording, "lossless", wanted), strict=True):
         body = list(recording.requests())[place[1]].body
         assert found.original == body[key]
         assert found.rewritten == compact(body, format=format).request[key] != found.original
@@ -159,9 +170,9 @@ def test_both_arms_are_requests_as_they_are_sent(format: str) -> None:
 
 def test_a_profile_that_looks_back_is_replayed_up_to_the_point() -> None:
     (recording,) = read("log", Agent("p", 6).log("anthropic"))
-    points = survey(recording, 0, "recoverable").points
+    points = survey_session(recording, 0, "recoverable").points
     wanted = {(point.segment, point.number) for point in points[-3:]}
-    found = list(histories(recording, "recoverable", wanted))
+    found = list(rewrite_histories(recording, "recoverable", wanted))
     assert len(found) == len(wanted)
     assert all(each.rewritten != each.original for each in found)
-    assert list(histories(recording, "recoverable", wanted)) == found
+    assert list(rewrite_histories(recording, "recoverable", wanted)) == found

@@ -20,12 +20,12 @@ from rich.console import Console
 from ibidem import formats
 from ibidem.engine.pipeline import compact, validate
 from ibidem.testing import Answer, Says, Seen, Turn, build
-from ibidem.trial.bodies import Arm
-from ibidem.trial.order import ALTERED, AS_SENT
 from ibidem.trial.outcomes import ProbeAnswer, ProbeKind, ProbeResult
-from ibidem.trial.probed import ProbeTally, mcnemar, probe_lines, tally
-from ibidem.trial.probes import Probe, _Probing, asked_behind, graded, probes_of
-from ibidem.trial.replayed import ArmHistories
+from ibidem.trial.probe_results import ProbeTally, mcnemar_p, probe_lines, tally_probes
+from ibidem.trial.probes import Probe, _ProbeFinder, append_question, find_probes, grade_answer
+from ibidem.trial.request_builder import Variant
+from ibidem.trial.rewritten_histories import VariantHistories
+from ibidem.trial.schedule import ALTERED, AS_SENT
 from ibidem.trial.terminal import draw_probes
 
 from .sessions import Agent, as_recorded
@@ -52,8 +52,8 @@ class Reader:
 
     def answer(self, body: Any, format: str = "anthropic") -> str | None:
         """None if nothing is asked."""
-        dialect = formats.named(format)
-        messages = [dialect.read(at, entry) for at, entry in enumerate(body[dialect.history_key])]
+        dialect = formats.format_named(format)
+        messages = [dialect.read_message(at, entry) for at, entry in enumerate(body[dialect.history_key])]
         found = ASKED.search(next(reversed(list(messages[-1].texts())), ""))
         if found is None:
             return None
@@ -88,13 +88,13 @@ def _shown(text: str, number: int) -> str | None:
     return next((found[2] for found in lines if int(found[1]) == number), None)
 
 
-def probes(number: int, format: str = "anthropic") -> Iterator[tuple[ArmHistories, list[Probe]]]:
+def probes(number: int, format: str = "anthropic") -> Iterator[tuple[VariantHistories, list[Probe]]]:
     """Of requests of made-up sessions, until there are so many questions."""
-    key = formats.named(format).history_key
+    key = formats.format_named(format).history_key
     for name in range(number):
         body = Agent(f"p{name}", 5 + name % 4).bodies(format)[-2]
-        found = ArmHistories(body[key], compact(body, profile="lossless", format=format).request[key])
-        drawn = list(probes_of(found, format, f"seed {name}"))[:number]
+        found = VariantHistories(body[key], compact(body, profile="lossless", format=format).request[key])
+        drawn = list(find_probes(found, format, f"seed {name}"))[:number]
         yield found, drawn
         number -= len(drawn)
         if not number:
@@ -102,7 +102,7 @@ def probes(number: int, format: str = "anthropic") -> Iterator[tuple[ArmHistorie
 
 
 @cache
-def hundred() -> list[tuple[ArmHistories, list[Probe]]]:
+def hundred() -> list[tuple[VariantHistories, list[Probe]]]:
     return list(probes(100))
 
 
@@ -112,12 +112,12 @@ def asked(reader: Reader) -> ProbeTally:
         for probe in drawn:
 
             def told(history: list[Any], probe: Probe = probe, *, altered: bool = False) -> ProbeAnswer:
-                text = reader.answer(asked_behind({"messages": history}, "anthropic", probe.question))
-                return graded(probe, text or "", called=False, altered=altered)
+                text = reader.answer(append_question({"messages": history}, "anthropic", probe.question))
+                return grade_answer(probe, text or "", has_called_tool=False, is_altered=altered)
 
-            altered = told(probe.altered.within(found.rewritten), altered=True) if probe.altered else None
+            altered = told(probe.altered.replace_in(found.rewritten), altered=True) if probe.altered else None
             results.append(ProbeResult("p", told(found.original), told(found.rewritten), altered))
-    found_all = tally(results)
+    found_all = tally_probes(results)
     assert found_all is not None
     return found_all
 
@@ -127,7 +127,7 @@ def test_who_follows_references_is_right_and_is_misled_where_they_are_altered() 
     assert found.inside.questions == found.outside.questions == 50
     assert [row.original for row in found.rows] == [row.rewritten for row in found.rows] == [1.0] * len(found.rows)
     assert {row.words for row in found.rows} >= {"a line never shown", "label fits two"}
-    assert not found.harm
+    assert not found.has_harm
     assert found.altered.questions >= 20
     assert (found.altered.still_right, found.altered.followed) == (0, found.altered.questions)
     assert "a model that follows references gets these wrong" in probe_lines(found)[2]
@@ -136,7 +136,7 @@ def test_who_follows_references_is_right_and_is_misled_where_they_are_altered() 
 @pytest.mark.parametrize("seed", range(3))
 def test_references_that_are_not_resolved_are_found_at_a_hundred_questions(seed: int) -> None:
     found = asked(Reader(misses=0.3, chance=Random(seed)))
-    assert found.harm
+    assert found.has_harm
     assert found.inside.original == 1.0 > found.inside.rewritten
     assert (found.outside.original, found.outside.rewritten, found.outside.p) == (1.0, 1.0, 1.0)
     assert "behind a reference are right less often" in probe_lines(found)[0]
@@ -157,15 +157,15 @@ def test_who_finds_text_without_following_a_reference_is_found_out() -> None:
 
 @pytest.mark.parametrize("format", formats.FORMATS)
 def test_questions_are_the_ones_that_were_drawn_and_requests_stay_valid(format: str) -> None:
-    key = formats.named(format).history_key
+    key = formats.format_named(format).history_key
     drawn = list(probes(12, format))
     assert drawn == list(probes(12, format))
     for found, questions in drawn:
         for probe in questions:
             for history in (found.original, found.rewritten):
-                assert not validate(asked_behind({key: history}, format, probe.question), format=format)
+                assert not validate(append_question({key: history}, format, probe.question), format=format)
             if probe.altered:
-                altered = probe.altered.within(found.rewritten)
+                altered = probe.altered.replace_in(found.rewritten)
                 assert not validate({key: altered}, format=format)
                 assert sum(one != other for one, other in zip(altered, found.rewritten, strict=True)) == 1
 
@@ -179,9 +179,9 @@ def test_of_a_file_with_versions_the_last_is_asked_for_and_another_is_named_wher
         text = "\n".join(f"{number:6}→{line}" for number, line in enumerate(lines, 1))
         turns += [Turn("assistant", calls=[ident]), Turn("tool", results=[(ident, text)])]
     body = build(turns, "anthropic", calls)
-    found = ArmHistories(body["messages"], compact(body, profile="lossless").request["messages"])
-    looking = _Probing(found, "anthropic", Random(0))
-    probe = looking._find(ProbeKind.WHICH, True)
+    found = VariantHistories(body["messages"], compact(body, profile="lossless").request["messages"])
+    looking = _ProbeFinder(found, "anthropic", Random(0))
+    probe = looking._find_probe(ProbeKind.WHICH, True)
     assert probe is not None
     assert (probe.fits, probe.truth[-5:]) == (2, "# new")
     assert probe.altered is not None
@@ -213,16 +213,16 @@ ABSENT_PROBE = replace(LINE_PROBE, kind=ProbeKind.ABSENT, truth="not shown")
     ],
 )
 def test_answers(probe: Probe, text: str, right: bool) -> None:
-    found = graded(probe, text, called=False)
+    found = grade_answer(probe, text, has_called_tool=False)
     assert found.right is right
     assert (found.ratio == 1.0) is right
     assert not right or found.ratio == 1.0
 
 
 def test_mcnemar() -> None:
-    assert mcnemar(0, 0) == 1.0
-    assert mcnemar(5, 0) == 1 / 32
-    assert mcnemar(1, 2) == 7 / 8
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(5, 0) == 1 / 32
+    assert mcnemar_p(1, 2) == 7 / 8
 
 
 # ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,14 +243,14 @@ def test_probes_are_asked_behind_what_is_cached_and_within_the_budget(tmp_path: 
     team = agents(1)
     done = ask(tmp_path, team, reading(team, Reader(), format), format=format, probes=True)
     assert done.why == ""
-    results = done.ledger.probed()
-    counts = Counter((key.arm, key.probe) for key in done.ledger.answers)
-    assert len(results) == done.plan.forecast.probes / 2 == counts[Arm.ORIGINAL, AS_SENT]
-    assert 0 < counts[Arm.REWRITTEN, ALTERED] <= len(results) / 4
+    results = done.ledger.probe_results()
+    counts = Counter((key.variant, key.probe) for key in done.ledger.responses)
+    assert len(results) == done.plan.forecast.probes / 2 == counts[Variant.ORIGINAL, AS_SENT]
+    assert 0 < counts[Variant.REWRITTEN, ALTERED] <= len(results) / 4
     assert len(done.seen) == done.plan.forecast.calls == counts.total()
     assert all(each.original.right and each.rewritten.right for each in results)
     assert {each.altered.followed for each in results if each.altered} == {True}
-    assert len(done.ledger.results()) == 5  # the verdict rests on the same answers as without
+    assert len(done.ledger.point_results()) == 5  # the verdict rests on the same answers as without
     assert done.ledger.spent == pytest.approx(done.bill.dollars(format))
     if format == "anthropic":
         assert done.ledger.spent == pytest.approx(done.plan.forecast.dollars, rel=0.1)
@@ -264,4 +264,4 @@ def test_probes_keep_to_the_budget(tmp_path: Path, misses: bool) -> None:
     clock = (lambda: next(ticks)) if misses else None
     done = ask(tmp_path, team, reading(team, Reader(), "anthropic"), budget=1.4, probes=True, clock=clock)
     assert 0.4 < done.bill.dollars("anthropic") <= 1.4
-    assert done.ledger.probed()
+    assert done.ledger.probe_results()

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ibidem.trial.quantiles import beta_below, ever_quantile, t_above, t_quantile, unseen_share
+from ibidem.trial.student_t import anytime_quantile, beta_below, t_above, t_quantile, unseen_share
 
 TABLE = [
     (0.975, 1, 12.7062),
@@ -54,10 +54,10 @@ def test_what_points_can_miss() -> None:
 
 
 def test_who_looks_often_has_to_be_further_out() -> None:
-    assert ever_quantile(0.95, 80, 1e9) == pytest.approx(sqrt(1.125 * (log(9) + 2 * log(20))), rel=1e-6)
+    assert anytime_quantile(0.95, 80, 1e9) == pytest.approx(sqrt(1.125 * (log(9) + 2 * log(20))), rel=1e-6)
     for pairs in (10, 30, 100, 10_000):
-        assert t_quantile(0.975, 20) * 1.5 < ever_quantile(0.95, pairs, 20) < ever_quantile(0.99, pairs, 20)
-        assert ever_quantile(0.95, pairs, 200) < ever_quantile(0.95, pairs, 20)
+        assert t_quantile(0.975, 20) * 1.5 < anytime_quantile(0.95, pairs, 20) < anytime_quantile(0.99, pairs, 20)
+        assert anytime_quantile(0.95, pairs, 200) < anytime_quantile(0.95, pairs, 20)
 
 
 def test_means_of_nothing_rarely_get_there_at_any_time() -> None:
@@ -69,7 +69,7 @@ def test_means_of_nothing_rarely_get_there_at_any_time() -> None:
             total += rng.gauss(0, 1)
             size = abs(total) / sqrt(pairs)
             out |= {"often"} if size > 1.96 else set()
-            if size > 2.9 and size > ever_quantile(0.95, pairs, 1e6):
+            if size > 2.9 and size > anytime_quantile(0.95, pairs, 1e6):
                 out.add("ever")
         often, ever = often + ("often" in out), ever + ("ever" in out)
     assert often > 400 / 4

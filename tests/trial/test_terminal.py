@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ibidem.trial.outcomes import DroppedAnswers
-from ibidem.trial.stats import judge
+from ibidem.trial.outcomes import DroppedSamples
 from ibidem.trial.terminal import draw_verdict
+from ibidem.trial.trial_statistics import compute_statistics
 from tests.support.reader import FaultyReader
 
 from .test_verdict import SETTING, judgement
@@ -18,7 +18,7 @@ from .test_verdict import SETTING, judgement
 def test_three_lines_then_the_table_then_how_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     stream = io.StringIO()
-    draw_verdict(judge(FaultyReader(mixed=True).draw(3), seed=3), SETTING, stream)
+    draw_verdict(compute_statistics(FaultyReader(mixed=True).draw(3), seed=3), SETTING, stream)
     said = stream.getvalue().splitlines()
     assert [line.split(":")[0].split(".")[0] for line in said[:3]] == ["No harm was found", "Re-reads", "Same action"]
     assert said[4].split() == ["A", "B", "difference", "95", "%", "interval", "p", "points"]
@@ -30,7 +30,7 @@ def test_three_lines_then_the_table_then_how_it_was_asked(monkeypatch: pytest.Mo
 def test_names_from_recordings_do_not_steer_the_terminal() -> None:
     hostile = "x\x1b[31m\r\n[red]\u202ey"
     stream = io.StringIO()
-    setting = replace(SETTING, model=hostile, filled=(hostile,), drops={hostile: DroppedAnswers(1, 1)}, simulated=True)
+    setting = replace(SETTING, model=hostile, filled=(hostile,), drops={hostile: DroppedSamples(1, 1)}, simulated=True)
     draw_verdict(judgement(), setting, stream)
     said = stream.getvalue()
     assert said.startswith("Simulated: no model was called.")

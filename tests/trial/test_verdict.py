@@ -10,13 +10,22 @@ from types import MappingProxyType
 import pytest
 
 from ibidem.trial.estimates import Estimate
-from ibidem.trial.export import as_json
-from ibidem.trial.outcomes import DroppedAnswers, Stratum
-from ibidem.trial.stats import Comparison, Judgement, judge
-from ibidem.trial.verdict import Setting, TrialCall, call, facts, lines, p_words, signed, table_rows
+from ibidem.trial.export import verdict_json
+from ibidem.trial.outcomes import DroppedSamples, Stratum
+from ibidem.trial.trial_statistics import Comparison, TrialStatistics, compute_statistics
+from ibidem.trial.verdict import (
+    TrialConditions,
+    VerdictKind,
+    decide_verdict,
+    format_p,
+    format_signed,
+    list_conditions,
+    table_rows,
+    verdict_lines,
+)
 from tests.support.reader import FaultyReader
 
-SETTING = Setting(
+SETTING = TrialConditions(
     model="model-1",
     date="2026-01-02",
     profile="lossless",
@@ -24,7 +33,7 @@ SETTING = Setting(
     margin=11.2,
     spent=14.02,
     saved=28.1,
-    drops={"refused": DroppedAnswers(1, 2), "cut off": DroppedAnswers(1, 0)},
+    drops={"refused": DroppedSamples(1, 2), "cut off": DroppedSamples(1, 0)},
     filled=("tools, from their calls",),
     planned=120,
 )
@@ -48,14 +57,14 @@ AGREEMENT = told(0.71, 0.698, 0.012, -0.024, 0.048)
 
 def judgement(
     looks: Estimate | None = LOOKS, agreement: Estimate | None = AGREEMENT, *, p: tuple[float, float] = (0.4, 0.4)
-) -> Judgement:
+) -> TrialStatistics:
     rest = outcome(told(0.0, 0.0, 0.0, -0.03, 0.03), adjusted=False)
     one = outcome(agreement, None if agreement is None else p[0], problem="ask more" * (agreement is None))
-    return Judgement(one, outcome(looks, p[1]), rest, rest, rest, rest, rest, 1.3, 120, 24, (240, 238), 5)
+    return TrialStatistics(one, outcome(looks, p[1]), rest, rest, rest, rest, rest, 1.3, 120, 24, (240, 238), 5)
 
 
 def test_what_is_said_where_nothing_was_found() -> None:
-    assert lines(judgement(), SETTING) == (
+    assert verdict_lines(judgement(), SETTING) == (
         "No harm was found. Re-reads increase by at most 4.2 per 100 rewritten requests (95 %); "
         "+11.2 would use up the savings.",
         "Re-reads: 8.1 % → 8.9 % (+0.8, 95 % −2.6…+4.2). +11.2 would use up the savings; "
@@ -71,30 +80,30 @@ DECIDED = told(0.71, 0.75, -0.04, -0.07, -0.01)
 
 CASES = [
     pytest.param(
-        judgement(), SETTING, TrialCall.WITHIN, "No harm was found.", id="nothing found, and the margin excluded"
+        judgement(), SETTING, VerdictKind.WITHIN, "No harm was found.", id="nothing found, and the margin excluded"
     ),
     pytest.param(
         judgement(WIDE),
         SETTING,
-        TrialCall.UNSETTLED,
+        VerdictKind.UNSETTLED,
         "but +13.6 re-reads per 100 rewritten requests are not excluded, and +11.2 would use up the savings. "
         "A new trial of about 182 points could settle it.",
         id="the margin not excluded",
     ),
     pytest.param(
-        judgement(ONE_SESSION), SETTING, TrialCall.UNSETTLED, "all points are from one session", id="one session"
+        judgement(ONE_SESSION), SETTING, VerdictKind.UNSETTLED, "all points are from one session", id="one session"
     ),
     pytest.param(
         judgement(),
         replace(SETTING, margin=None),
-        TrialCall.UNSETTLED,
+        VerdictKind.UNSETTLED,
         "but the profile has no savings on these sessions. Re-reads increase by at most 4.2",
         id="nothing is saved",
     ),
     pytest.param(
         judgement(p=(0.4, 0.01)),
         SETTING,
-        TrialCall.HARM,
+        VerdictKind.HARM,
         "Harm found: with rewritten requests text is re-read more often (p = 0.010). "
         "Extra reads cost less than the profile saves.",
         id="reads again more, for less than is saved",
@@ -102,29 +111,29 @@ CASES = [
     pytest.param(
         judgement(p=(0.0001, 0.4)),
         SETTING,
-        TrialCall.HARM,
+        VerdictKind.HARM,
         "Harm found: with rewritten requests the next action changes more often than by the model's own noise "
         "(p < 0.001).",
         id="acts otherwise",
     ),
     pytest.param(
-        judgement(WIDE, p=(0.01, 0.01)), SETTING, TrialCall.HARM, "not settled.", id="harm whose cost is not settled"
+        judgement(WIDE, p=(0.01, 0.01)), SETTING, VerdictKind.HARM, "not settled.", id="harm whose cost is not settled"
     ),
     pytest.param(
-        judgement(LOST, p=(0.4, 0.01)), SETTING, TrialCall.LOST, "cost more than the profile saves", id="saving lost"
+        judgement(LOST, p=(0.4, 0.01)), SETTING, VerdictKind.LOST, "cost more than the profile saves", id="saving lost"
     ),
     pytest.param(
         replace(judgement(), harm=41.7),
         replace(SETTING, stopped=True),
-        TrialCall.HARM,
+        VerdictKind.HARM,
         "re-read more often (stopped early, e-value 42)",
         id="stopped",
     ),
-    pytest.param(judgement(None), SETTING, TrialCall.NOTHING, "No result: no point has samples", id="no answers"),
+    pytest.param(judgement(None), SETTING, VerdictKind.NOTHING, "No result: no point has samples", id="no answers"),
     pytest.param(
         judgement(told(0.08, 0.05, -0.03, -0.05, -0.01)),
         SETTING,
-        TrialCall.WITHIN,
+        VerdictKind.WITHIN,
         "Text is re-read less often than before (95 %); +11.2 would use up the savings.",
         id="reads less",
     ),
@@ -132,9 +141,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("judged", "setting", "called", "said"), CASES)
-def test_the_first_line(judged: Judgement, setting: Setting, called: TrialCall, said: str) -> None:
-    assert call(judged, setting) == called
-    assert said in lines(judged, setting)[0]
+def test_the_first_line(judged: TrialStatistics, setting: TrialConditions, called: VerdictKind, said: str) -> None:
+    assert decide_verdict(judged, setting) == called
+    assert said in verdict_lines(judged, setting)[0]
 
 
 @pytest.mark.parametrize(
@@ -147,13 +156,13 @@ def test_the_first_line(judged: Judgement, setting: Setting, called: TrialCall, 
     ],
 )
 def test_the_line_on_actions(agreement: Estimate | None, p: float, said: str) -> None:
-    assert lines(judgement(agreement=agreement, p=(p, 1.0)), SETTING)[2].endswith(said)
+    assert verdict_lines(judgement(agreement=agreement, p=(p, 1.0)), SETTING)[2].endswith(said)
 
 
 def test_an_alarm_says_where_it_comes_from() -> None:
     """All requests together may well be read less often: harm is where references are."""
-    found = judge(FaultyReader(samples=4, fails=0.3, mixed=True).draw(2), seed=2)
-    for line in lines(found, SETTING)[1:]:
+    found = compute_statistics(FaultyReader(samples=4, fails=0.3, mixed=True).draw(2), seed=2)
+    for line in verdict_lines(found, SETTING)[1:]:
         assert " over all rewritten requests, " in line
         assert " where a reference must be followed." in line
 
@@ -161,14 +170,14 @@ def test_an_alarm_says_where_it_comes_from() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("reader", [FaultyReader(points=40), FaultyReader(points=40, samples=4, fails=0.3, mixed=True)])
 def test_it_never_says_that_there_is_none(reader: FaultyReader, seed: int) -> None:
-    found = judge(reader.draw(seed), seed=seed)
-    said = json.dumps(as_json(found, SETTING), allow_nan=False) + " ".join(row.words for row in table_rows(found))
+    found = compute_statistics(reader.draw(seed), seed=seed)
+    said = json.dumps(verdict_json(found, SETTING), allow_nan=False) + " ".join(row.words for row in table_rows(found))
     assert not [words for words in ("no difference", "identical", "equivalent", "no loss") if words in said.lower()]
     assert "nan" not in said.lower()
 
 
 def test_all_that_a_reader_needs_is_told() -> None:
-    said = dict(facts(judgement(), replace(SETTING, stopped=True)))
+    said = dict(list_conditions(judgement(), replace(SETTING, stopped=True)))
     assert said["Points"] == "120 of 120 points planned, of 24 sessions"
     assert said["Samples"] == "2 per variant requested: 240 of A and 238 of B are valid"
     assert said["Dropped"] == "1 cut off (A 1, B 0), 3 refused (A 1, B 2)"
@@ -180,19 +189,19 @@ def test_all_that_a_reader_needs_is_told() -> None:
 
 
 def test_a_program_gets_all_of_it() -> None:
-    found = judge(FaultyReader(points=60, mixed=True).draw(1), seed=1)
-    given = json.loads(json.dumps(as_json(found, SETTING), allow_nan=False))
+    found = compute_statistics(FaultyReader(points=60, mixed=True).draw(1), seed=1)
+    given = json.loads(json.dumps(verdict_json(found, SETTING), allow_nan=False))
     assert found.looks.weighted
     assert given["outcomes"]["looks"]["weighted"]["value"] == found.looks.weighted.value
     assert set(given["outcomes"]["looks"]["strata"]) == {"follows", "touches", "any"}
     assert given["outcomes"]["agreement"]["adjusted_p"] == found.agreement.adjusted
-    assert given["lines"] == list(lines(found, SETTING))
+    assert given["lines"] == list(verdict_lines(found, SETTING))
     assert (given["setting"]["margin_per_100"], given["setting"]["simulated"]) == (11.2, False)
 
 
 def test_numbers() -> None:
-    assert [signed(each) for each in (0.04, -0.04, 0.05, -1234.56)] == ["0.0", "0.0", "+0.1", "−1,234.6"]
-    assert [p_words(each) for each in (None, 0.00099, 0.0215, 1.0)] == [
+    assert [format_signed(each) for each in (0.04, -0.04, 0.05, -1234.56)] == ["0.0", "0.0", "+0.1", "−1,234.6"]
+    assert [format_p(each) for each in (None, 0.00099, 0.0215, 1.0)] == [
         "p unknown",
         "p < 0.001",
         "p = 0.022",

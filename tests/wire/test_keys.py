@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import IbidemError
-from ibidem.wire import Change, parse, rebuild, scan, splice
-from ibidem.wire.tree import Keyed
+from ibidem.wire import JsonChange, apply_changes, parse, scan, splice
+from ibidem.wire.json_tree import KeyedValue
 
 from .test_wire import GAPS, NODES, VALUES, Node, exact
 
@@ -59,13 +59,13 @@ def test_a_key_is_added_and_dropped(node: Node, draw: st.DataObject) -> None:
     data = data_of(node)
     value = parse(data)
     places = draw.draw(st.lists(st.sampled_from(found(value, dict)), min_size=1, max_size=3, unique=True))
-    added = [Change((*path, "cache_control"), "set", draw.draw(VALUES)) for path in places]
+    added = [JsonChange((*path, "cache_control"), "set", draw.draw(VALUES)) for path in places]
     spliced = splice(data, value, added)
-    assert exact(parse(spliced)) == exact(rebuild(value, added))
+    assert exact(parse(spliced)) == exact(apply_changes(value, added))
     assert len(added) > 1 or is_insertion(data, spliced)
-    dropped = [Change(change.path, "drop") for change in added]
+    dropped = [JsonChange(change.path, "drop") for change in added]
     assert splice(spliced, parse(spliced), dropped) == data
-    assert exact(rebuild(rebuild(value, added), dropped)) == exact(value)
+    assert exact(apply_changes(apply_changes(value, added), dropped)) == exact(value)
 
 
 @given(bodies(), st.data())
@@ -74,14 +74,14 @@ def test_a_key_is_added_at_a_place_and_dropped(node: Node, draw: st.DataObject) 
     data = data_of(node)
     value = parse(data)
     path = draw.draw(st.sampled_from(found(value, dict)))
-    added = [Change((*path, "ttl"), "set", Keyed(draw.draw(st.integers(0, 2)), "1h"))]
-    spliced, rebuilt = splice(data, value, added), rebuild(value, added)
+    added = [JsonChange((*path, "ttl"), "set", KeyedValue(draw.draw(st.integers(0, 2)), "1h"))]
+    spliced, rebuilt = splice(data, value, added), apply_changes(value, added)
     assert exact(parse(spliced)) == exact(rebuilt)
     assert is_insertion(data, spliced)
     assert order(parse(spliced)) == order(rebuilt)
-    dropped = [Change((*path, "ttl"), "drop")]
+    dropped = [JsonChange((*path, "ttl"), "drop")]
     assert splice(spliced, parse(spliced), dropped) == data
-    assert exact(rebuild(rebuilt, dropped)) == exact(value)
+    assert exact(apply_changes(rebuilt, dropped)) == exact(value)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_a_key_is_moved_and_moved_back(mark: str, place: int) -> None:
     data = f'{{"messages": [{{"cache_control":{mark}}}]}}'.encode()
     value, path = parse(data), ("messages", 0, "cache_control", "ttl")
     stood = list(value["messages"][0]["cache_control"]).index("ttl")
-    there, back = [Change(path, "set", Keyed(place, "1h"))], [Change(path, "set", Keyed(stood, "5m"))]
+    there, back = [JsonChange(path, "set", KeyedValue(place, "1h"))], [JsonChange(path, "set", KeyedValue(stood, "5m"))]
     spliced = splice(data, value, there)
     moved = parse(spliced)["messages"][0]["cache_control"]
     assert list(moved).index("ttl") == min(place, len(moved) - 1)
-    assert order(parse(spliced)) == order(rebuild(value, there))
+    assert order(parse(spliced)) == order(apply_changes(value, there))
     assert splice(spliced, parse(spliced), back) == data
-    assert order(rebuild(rebuild(value, there), back)) == order(value)
+    assert order(apply_changes(apply_changes(value, there), back)) == order(value)
 
 
 @given(bodies(), st.data())
@@ -115,8 +115,8 @@ def test_keys_that_were_there_are_dropped(node: Node, draw: st.DataObject) -> No
     keys = [path for path in found(value, object) if path and isinstance(path[-1], str)]
     chosen = draw.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
     outer = [path for path in chosen if not any(path[: len(each)] == each for each in chosen if each != path)]
-    changes = [Change(path, "drop") for path in outer]
-    assert exact(parse(splice(data, value, changes))) == exact(rebuild(value, changes))
+    changes = [JsonChange(path, "drop") for path in outer]
+    assert exact(parse(splice(data, value, changes))) == exact(apply_changes(value, changes))
 
 
 @given(bodies(), st.data())
@@ -128,12 +128,12 @@ def test_a_text_is_put_into_a_list_and_lifted_out_again(node: Node, draw: st.Dat
     if not places:
         return
     chosen = draw.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
-    wrapped = [Change(path, "set", WRAPPED) for path in chosen]
+    wrapped = [JsonChange(path, "set", WRAPPED) for path in chosen]
     spliced = splice(data, value, wrapped)
-    assert exact(parse(spliced)) == exact(rebuild(value, wrapped))
-    lifted = [Change(path, "lift", (0, "text")) for path in chosen]
+    assert exact(parse(spliced)) == exact(apply_changes(value, wrapped))
+    lifted = [JsonChange(path, "lift", (0, "text")) for path in chosen]
     assert splice(spliced, parse(spliced), lifted) == data
-    assert exact(rebuild(rebuild(value, wrapped), lifted)) == exact(value)
+    assert exact(apply_changes(apply_changes(value, wrapped), lifted)) == exact(value)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_a_text_is_put_into_a_list_and_lifted_out_again(node: Node, draw: st.Dat
     ],
 )
 def test_what_is_added_is_spelled_as_what_stands_beside_it(text: str, expected: str) -> None:
-    assert splice(text.encode(), json.loads(text), [Change(("k",), "set", {"a": 1})]).decode() == expected
+    assert splice(text.encode(), json.loads(text), [JsonChange(("k",), "set", {"a": 1})]).decode() == expected
 
 
 def test_a_text_keeps_its_spelling_where_it_is_put() -> None:
     text = '{"n": 1.0, "system": "caf\\u00e9 \\u003c \\/"}'
     mark = '"cache_control": {"type": "ephemeral"}'
     expected = f'{{"n": 1.0, "system": [{{"type": "text", "text": "caf\\u00e9 \\u003c \\/", {mark}}}]}}'
-    assert splice(text.encode(), json.loads(text), [Change(("system",), "set", WRAPPED)]).decode() == expected
+    assert splice(text.encode(), json.loads(text), [JsonChange(("system",), "set", WRAPPED)]).decode() == expected
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,15 @@ def test_a_text_keeps_its_spelling_where_it_is_put() -> None:
 )
 def test_a_key_that_stands_twice_is_not_set(text: bytes, path: Any) -> None:
     with pytest.raises(IbidemError, match="appears twice"):
-        splice(text, parse(text), [Change(path, "set", 3)])
+        splice(text, parse(text), [JsonChange(path, "set", 3)])
 
 
 @pytest.mark.parametrize("key", ["\\", '"', "\n", "\ud800"], ids=repr)
 def test_a_list_below_any_key_is_changed(key: str) -> None:
     text = json.dumps({key: [1, 2]})
-    assert splice(text.encode(), json.loads(text), [Change((key, 1), "set", 3)]).decode() == text.replace("2]", "3]")
+    assert splice(text.encode(), json.loads(text), [JsonChange((key, 1), "set", 3)]).decode() == text.replace(
+        "2]", "3]"
+    )
 
 
 @pytest.mark.parametrize("first", [b"1.5", b'"messages"', b"[]", b'[{"role":"user","content":"much longer than Hi"}]'])
@@ -191,15 +193,15 @@ def test_a_history_that_stands_twice_is_not_scanned(first: bytes) -> None:
 
 def test_other_keys_that_stand_twice_stay() -> None:
     text = b'{"messages":[{"a":1,"a":2}]}'
-    added = splice(text, parse(text), [Change(("messages", 0, "k"), "set", 3)])
+    added = splice(text, parse(text), [JsonChange(("messages", 0, "k"), "set", 3)])
     assert added == b'{"messages":[{"a":1,"a":2,"k":3}]}'
-    assert splice(added, parse(added), [Change(("messages", 0, "k"), "drop")]) == text
+    assert splice(added, parse(added), [JsonChange(("messages", 0, "k"), "drop")]) == text
 
 
 def test_what_is_not_there_cannot_be_dropped() -> None:
     text = b'{"messages":[{"a":1}]}'
-    changes = [Change(("messages", 0, "k"), "drop")]
+    changes = [JsonChange(("messages", 0, "k"), "drop")]
     with pytest.raises(KeyError):
-        rebuild(parse(text), changes)
+        apply_changes(parse(text), changes)
     with pytest.raises(KeyError):
         splice(text, parse(text), changes)

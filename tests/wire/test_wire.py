@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem.model import Kind
-from ibidem.wire import Change, parse, rebuild, splice
+from ibidem.wire import JsonChange, apply_changes, parse, splice
 
 # --- JSON texts of known tokens -------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Case:
 
     root: Node
     prefix: tuple[Any, ...]
-    changes: list[Change]
+    changes: list[JsonChange]
 
     @property
     def data(self) -> bytes:
@@ -160,7 +160,7 @@ def cases(draw: Any, ops: tuple[str, ...], inner: Any = NODES, values: Any = VAL
     changes = []
     for path, in_list in chosen:
         op = draw(st.sampled_from(ops if in_list else ("set",)))
-        changes.append(Change(path, op, None if op == "drop" else draw(values)))
+        changes.append(JsonChange(path, op, None if op == "drop" else draw(values)))
     return Case(root, prefix, changes)
 
 
@@ -178,7 +178,7 @@ def test_splice_says_what_rebuild_says(case: Case) -> None:
     value = parse(case.data)
     assert exact(value) == exact(case.root.value())
     spliced = splice(case.data, value, case.changes)
-    assert exact(json.loads(spliced)) == exact(rebuild(value, case.changes))
+    assert exact(json.loads(spliced)) == exact(apply_changes(value, case.changes))
 
 
 # --- every byte outside the changed tokens --------------------------------------------------------
@@ -221,7 +221,7 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+', re.DOTALL)
 
 def tokens_expected(case: Case) -> list[str]:
     """All tokens that must come out, in order; a value that was put in is written as canonical JSON."""
-    by_path: dict[tuple[Any, ...], Change] = {change.path: change for change in case.changes}
+    by_path: dict[tuple[Any, ...], JsonChange] = {change.path: change for change in case.changes}
 
     def canonical(value: Any) -> list[str]:
         return ["put in: " + exact(value)]
@@ -232,7 +232,7 @@ def tokens_expected(case: Case) -> list[str]:
         pieces: list[list[str]] = []
         for number, item in enumerate(node.items):
             key = json.loads(node.keys[number]) if node.keys is not None else number
-            change = by_path.get((*path, key), Change((), "after"))
+            change = by_path.get((*path, key), JsonChange((), "after"))
             here = canonical(change.value) if change.op == "set" else walk(item, (*path, key))
             if node.keys is not None:
                 here = [node.keys[number], ":", *here]

@@ -24,8 +24,13 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "markers": ("markers",),
     "logs": ("recordings",),
     "rejections": ("providers/rejections.py", "wire/content_encoding.py"),
-    "recorded": ("recordings/recorded.py", "recordings/bodies.py", "recordings/json_log.py", "recordings/log.py"),
-    "framing": ("gateway/lines.py", "gateway/events.py", "gateway/messages.py", "gateway/session.py"),
+    "recorded": (
+        "recordings/proxy_recordings.py",
+        "recordings/body_store.py",
+        "recordings/proxy_json_log.py",
+        "recordings/log_file.py",
+    ),
+    "framing": ("gateway/line_framing.py", "gateway/sse_framing.py", "gateway/jsonrpc.py", "gateway/mcp_session.py"),
 }
 """Harnesses, and the files or folders below `src/ibidem` that each one tests."""
 

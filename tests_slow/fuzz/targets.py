@@ -15,20 +15,20 @@ from typing import Any
 
 from ibidem import recordings
 from ibidem.errors import IbidemError
-from ibidem.gateway.events import EventFraming, event_field, with_data
-from ibidem.gateway.lines import LineFraming
-from ibidem.gateway.messages import read_message
-from ibidem.gateway.session import GatewaySettings, GatewayTotals, McpSession
-from ibidem.markers import backref, evicted, layout, placed, restore, shapes
-from ibidem.providers.rejections import ERROR_NAME, Refusal
-from ibidem.recordings import recorded
-from ibidem.recordings.bodies import BodyReader, BodyWriter, RequestBodies, as_line
-from ibidem.recordings.json_log import read_json_log
-from ibidem.recordings.log import Log, decoded, read_log
+from ibidem.gateway.jsonrpc import read_message
+from ibidem.gateway.line_framing import LineFraming
+from ibidem.gateway.mcp_session import GatewaySettings, GatewayTotals, McpSession
+from ibidem.gateway.sse_framing import EventFraming, event_field, replace_data
+from ibidem.markers import backref, breakpoint_records, eviction_markers, layout, layout_codecs, restore
+from ibidem.providers.rejections import ERROR_NAME, Rejection
+from ibidem.recordings import proxy_recordings
+from ibidem.recordings.body_store import BodyReader, BodyWriter, RequestBodies, encode_line
+from ibidem.recordings.log_file import Log, decode_row, read_log
+from ibidem.recordings.proxy_json_log import read_usage_log
 from ibidem.recordings.titles import TITLE_LENGTH
-from ibidem.wire import Change, open_document, parse, rebuild, scan, splice, zstd
-from ibidem.wire.scan import rescan, scan_tolerantly
-from ibidem.wire.spelling import SPELLINGS, respell
+from ibidem.wire import JsonChange, apply_changes, open_document, parse, scan, splice, zstd
+from ibidem.wire.json_style import STRING_ENCODERS, encode_like
+from ibidem.wire.request_scan import scan_continuation, scan_tolerantly
 
 TEXTS = ["", "a", "[ibidem 123: x]", "é→😀", "\ud800", "é\udfff", 'a"\\\n\x00', "<&>\u2028", "x" * 600]
 VALUES = [*TEXTS, None, True, 1.5, 10**30, [], {"\ud800": "é"}, [{"type": "text", "text": "<é"}]]
@@ -87,7 +87,7 @@ def wire(data: bytes) -> None:
         return
     changes = some_changes(places, choices)
     try:
-        expected = exact(rebuild(value, changes))
+        expected = exact(apply_changes(value, changes))
         spliced = splice(body, value, changes)
     except IbidemError as error:
         check_error(error, "appears twice")
@@ -122,24 +122,24 @@ def check_scanned(body: bytes, value: Any, scanned: Any, choices: Iterator[int])
     shorter = body[: spans[count - 1][1]] + body[spans[-1][1] :]
     before = scan(shorter)
     assert before is not None, "a request with fewer messages is scanned too"
-    held = before.last()
+    held = before.make_last_request()
     assert held is not None
-    for again in (rescan(body, held.known, held), rescan(body, held.known)):
+    for again in (scan_continuation(body, held.scan_state, held), scan_continuation(body, held.scan_state)):
         assert again is not None or count == len(spans)
         if again is not None:
-            assert again.known is not None
-            assert again.known.spans == spans
-            assert again.unchanged == count
-            assert exact(dict(again.head)) == exact(dict(scanned.head))
+            assert again.scan_state is not None
+            assert again.scan_state.spans == spans
+            assert again.unchanged_count == count
+            assert exact(dict(again.params)) == exact(dict(scanned.head))
 
 
 def check_spelling(value: Any, choices: Iterator[int]) -> None:
     """The marker that replaces a string is spelled so that the old bytes come back when the string is restored."""
     marker = MARKERS[next(choices) % len(MARKERS)]
     old = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    for way in SPELLINGS:
+    for way in STRING_ENCODERS:
         token = way(old)
-        assert respell(respell(token, old, marker), marker, old) == token, way.__name__
+        assert encode_like(encode_like(token, old, marker), marker, old) == token, way.__name__
 
 
 def check_message_changes(value: Any, scanned: Any, choices: Iterator[int]) -> None:
@@ -152,9 +152,9 @@ def check_message_changes(value: Any, scanned: Any, choices: Iterator[int]) -> N
         return
     changes = some_changes(places, choices)
     prefix = (scanned.key,) if scanned.key else ()
-    whole = [Change((*prefix, index, *one.path), one.op, one.value) for one in changes]
+    whole = [JsonChange((*prefix, index, *one.path), one.op, one.value) for one in changes]
     try:
-        expected = exact(rebuild(value, whole))
+        expected = exact(apply_changes(value, whole))
         written = scanned.write({index: changes}, {})
     except IbidemError as error:
         check_error(error, "appears twice")
@@ -179,16 +179,16 @@ def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[An
             yield from ((found, listed, held or below) for found, listed, below in places_in(each, (*path, key)))
 
 
-def some_changes(places: list[Any], choices: Iterator[int]) -> list[Change]:
+def some_changes(places: list[Any], choices: Iterator[int]) -> list[JsonChange]:
     """Up to three changes at places of which none is inside of another."""
-    changes: list[Change] = []
+    changes: list[JsonChange] = []
     for _ in range(1 + next(choices) % 3):
         path, in_list, in_text = places[next(choices) % len(places)]
         if any(path[: len(one.path)] == one.path or one.path[: len(path)] == path for one in changes):
             continue
         op = OPS[next(choices) % len(OPS)] if in_list else ("set", "drop")[next(choices) % 5 == 0]
         values = TEXTS if in_text else VALUES
-        changes.append(Change(path, op, None if op == "drop" else values[next(choices) % len(values)]))  # type: ignore[arg-type]
+        changes.append(JsonChange(path, op, None if op == "drop" else values[next(choices) % len(values)]))  # type: ignore[arg-type]
     return changes
 
 
@@ -201,29 +201,29 @@ def markers(data: bytes) -> None:
     tag = match[1] if (match := TAG.search(text)) else "123"
     before: backref.Marker | None = None
     for line in text.split("\n"):
-        marker = backref.parse(line, tag, before)
+        marker = backref.parse_marker(line, tag, before)
         if marker is not None:
             assert str(marker) == line
-            assert backref.parse(str(marker), tag, before) == marker
+            assert backref.parse_marker(str(marker), tag, before) == marker
             before = marker
-        evicted.gone_lines(line, tag)
-    laid = layout.lay_out(text, tag)
-    assert laid.marked or laid.joint.join(laid.units) == text
-    stub = evicted.stub(text, tag)
-    assert stub is None or (text.count(backref.opening(tag)) == len(stub.gaps) and stub.ref in text)
-    folded = shapes.fold(text)
-    assert shapes.unfold(folded.text, folded.flags, len(text)) == text
-    source = layout.Shown.of("\n".join(f"{number}\tline" for number in range(1, 40)), tag)
-    budget = restore.Budget(len(text))
-    room = budget.left
-    restored = restore.restore(text, tag, lambda _: source, budget)
+        eviction_markers.evicted_line_count(line, tag)
+    laid = layout.parse_layout(text, tag)
+    assert laid.has_markers or laid.separator.join(laid.units) == text
+    stub = eviction_markers.parse_stub(text, tag)
+    assert stub is None or (text.count(backref.marker_prefix(tag)) == len(stub.gaps) and stub.ref in text)
+    folded = layout_codecs.encode_layout(text)
+    assert layout_codecs.decode_layout(folded.text, folded.flags, len(text)) == text
+    source = layout.VisibleText.from_text("\n".join(f"{number}\tline" for number in range(1, 40)), tag)
+    budget = restore.ExpansionBudget(len(text))
+    room = budget.remaining
+    restored = restore.restore_text(text, tag, lambda _: source, budget)
     if restored is not None:
         assert len(restored.original) <= room
-        found = layout.marked(text, tag)
+        found = layout.parse_marked(text, tag)
         assert found is not None
         assert backref.digest_of(restored.original) == found.head.digest
-    restore.left_of(text, folded.text, tag)
-    placed.taken_off(1, {"messages": [{"role": "user", "content": "Hi"}]}, [text])
+    restore.is_remainder_of(text, folded.text, tag)
+    breakpoint_records.breakpoint_removals(1, {"messages": [{"role": "user", "content": "Hi"}]}, [text])
 
 
 def is_text(body: bytes) -> bool:
@@ -287,10 +287,10 @@ def rejections(data: bytes) -> None:
 
 
 def read_refusal(body: bytes, encoding: str) -> tuple[str | None, bool]:
-    refusal = Refusal(400, "Bad Request", [("Content-Encoding", encoding)], bytearray(body))
-    kind = refusal.kind
+    refusal = Rejection(400, "Bad Request", [("Content-Encoding", encoding)], bytearray(body))
+    kind = refusal.error_kind
     assert kind is None or ERROR_NAME.fullmatch(kind)
-    return kind, refusal.names_thinking
+    return kind, refusal.is_about_thinking
 
 
 # --- recordings of the proxy -----------------------------------------------------------------------
@@ -303,24 +303,24 @@ def recorded_files(data: bytes) -> None:
     except recordings.LogError as error:
         check_error(error, "some.log: ")
     else:
-        for row, bodies in recorded.bodies(log):
-            assert recorded.knows(row)
-            assert isinstance(bodies.came, bytes)
-            assert isinstance(bodies.went, bytes)
-        for session in recorded.read(log):
+        for row, bodies in proxy_recordings.read_bodies(log):
+            assert proxy_recordings.is_log_row(row)
+            assert isinstance(bodies.client_body, bytes)
+            assert isinstance(bodies.sent_body, bytes)
+        for session in proxy_recordings.read_sessions(log):
             if session.length:
                 check_session(session)
-        read_json_log("some.log", data)
+        read_usage_log("some.log", data)
     pieces = data.split(b"\xfe")[:12]
     written = [
         RequestBodies(came, came if came == went else went, (came + went,) if number % 2 else ())
         for number, (came, went) in enumerate(pairwise([*pieces, pieces[0]]))
     ]
     writer, reader = BodyWriter(), BodyReader()
-    rows = [as_line({"ibidem_recording": 1, **writer.tell(bodies)}) for bodies in written]
-    assert [reader.take(decoded(row)) for row in rows] == written
-    log = Log("some.log", list(enumerate(map(decoded, rows))))
-    assert [bodies for _, bodies in recorded.bodies(log)] == written
+    rows = [encode_line({"ibidem_recording": 1, **writer.encode_bodies(bodies)}) for bodies in written]
+    assert [reader.read_bodies(decode_row(row)) for row in rows] == written
+    log = Log("some.log", list(enumerate(map(decode_row, rows))))
+    assert [bodies for _, bodies in proxy_recordings.read_bodies(log)] == written
     assert not log.skipped
 
 
@@ -367,8 +367,8 @@ def messages_in(body: bytes) -> list[bytes]:
 
 def check_event(event: bytes) -> None:
     data = event_field(event, b"data")
-    assert with_data(event, lambda old: old) is event
-    changed = with_data(event, lambda old: b'{"new":\n1}')
+    assert replace_data(event, lambda old: old) is event
+    changed = replace_data(event, lambda old: b'{"new":\n1}')
     assert event_field(changed, b"data") == (b'{"new":\n1}' if data else data)
     others = [event_field(each, b"id") for each in (event, changed)]
     assert others[0] == others[1]

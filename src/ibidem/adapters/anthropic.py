@@ -13,19 +13,19 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self
 
-from ..providers.rejections import REFUSAL_STATUSES
-from ..providers.routes import client_session
-from ._seat import Seat, Turn, failing_open, missing, safely
+from ..providers.rejections import REJECTION_STATUSES
+from ..providers.routes import client_session_name
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
 
 try:
     import anthropic
 except ModuleNotFoundError as error:
-    raise missing(error, "anthropic", "'anthropic>=2.8'") from error
+    raise missing_framework_error(error, "anthropic", "'anthropic>=2.8'") from error
 if not hasattr(anthropic, "Middleware"):
     raise ModuleNotFoundError("ibidem.adapters.anthropic needs a later anthropic: pip install 'anthropic>=2.8'")
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -49,7 +49,7 @@ class Middleware(anthropic.Middleware):
         store: Store | None = None,
         cache: CacheMode = "off",
     ) -> None:
-        self._seat = Seat(profile, session=session, store=store, cache=cache)
+        self._rewriter = RequestRewriter(profile, session=session, store=store, cache=cache)
 
     def __call__(self, profile: str = "lossless", **options: Any) -> Middleware:
         """Return another middleware with these options."""
@@ -57,41 +57,41 @@ class Middleware(anthropic.Middleware):
 
     def handle(self, request: Any, call_next: Any) -> Any:
         """Send a request rewritten. If the provider rejects it, send the original."""
-        given = safely(_given, request, otherwise=None)
-        if given is None:
+        arguments = call_or_default(_rewrite_arguments, request, default=None)
+        if arguments is None:
             return call_next(request)
-        turn = self._seat.rewrite(FORMAT, given.pop("messages"), **given)
-        response = call_next(safely(_with, request, turn, otherwise=request))
-        if turn.changed and response.status_code in REFUSAL_STATUSES:
+        pending = self._rewriter.rewrite(FORMAT, arguments.pop("messages"), **arguments)
+        response = call_next(call_or_default(_rewritten_request, request, pending, default=request))
+        if pending.is_changed and response.status_code in REJECTION_STATUSES:
             response.close()
             response = call_next(request)
-            _settle(turn, response)
-        with failing_open():
+            _report_if_rejected(pending, response)
+        with log_errors():
             if _is_read(request, response):
-                _watch(turn, response.parse())
+                _watch_usage(pending, response.parse())
         return response
 
     async def handle_async(self, request: Any, call_next: Any) -> Any:
         """Send a request like `handle`, for async clients."""
-        given = safely(_given, request, otherwise=None)
-        if given is None:
+        arguments = call_or_default(_rewrite_arguments, request, default=None)
+        if arguments is None:
             return await call_next(request)
-        turn = await self._seat.arewrite(FORMAT, given.pop("messages"), **given)
-        response = await call_next(safely(_with, request, turn, otherwise=request))
-        if turn.changed and response.status_code in REFUSAL_STATUSES:
+        pending = await self._rewriter.arewrite(FORMAT, arguments.pop("messages"), **arguments)
+        response = await call_next(call_or_default(_rewritten_request, request, pending, default=request))
+        if pending.is_changed and response.status_code in REJECTION_STATUSES:
             await response.close()
             response = await call_next(request)
-            _settle(turn, response)
-        with failing_open():
+            _report_if_rejected(pending, response)
+        with log_errors():
             if _is_read(request, response):
-                _watch(turn, await response.parse())
+                _watch_usage(pending, await response.parse())
         return response
 
 
 middleware = Middleware()
 
 
-def _given(request: Any) -> dict[str, Any] | None:
+def _rewrite_arguments(request: Any) -> dict[str, Any] | None:
     """Return the arguments for `RequestRewriter.rewrite`; None if the request has no conversation."""
     body, extra = request.json, request.options.extra_json or {}
     path = request.url.partition("?")[0]
@@ -101,24 +101,24 @@ def _given(request: Any) -> dict[str, Any] | None:
         return None
     headers = [(name, value) for name, value in request.headers.items() if isinstance(value, str)]
     head = {key: value for key, value in body.items() if key not in ("messages", "model")}
-    named = {"model": str(body.get("model", "")), "conversation": client_session(headers)}
-    return {"messages": body["messages"], "head": head, **named}
+    names = {"model": str(body.get("model", "")), "conversation": client_session_name(headers)}
+    return {"messages": body["messages"], "head": head, **names}
 
 
-def _with(request: Any, turn: Turn) -> Any:
+def _rewritten_request(request: Any, pending: PendingRequest) -> Any:
     """Return the rewritten request. `APIRequest.copy` is not used, because it deep-copies the whole history."""
-    if turn.history is request.json["messages"] and not turn.head:
+    if pending.history is request.json["messages"] and not pending.params:
         return request
-    changed = copy.copy(request)
-    body = {**request.json, **turn.head, "messages": turn.history}
-    changed.options = request.options.model_copy(update={"json_data": body})
-    return changed
+    new_request = copy.copy(request)
+    body = {**request.json, **pending.params, "messages": pending.history}
+    new_request.options = request.options.model_copy(update={"json_data": body})
+    return new_request
 
 
-def _settle(turn: Turn, response: Any) -> None:
+def _report_if_rejected(pending: PendingRequest, response: Any) -> None:
     """If the provider accepts the original, report that it rejected our changes. Otherwise the original is invalid."""
     if response.http_response.is_success:
-        turn.refused()
+        pending.report_rejection()
 
 
 # ── usage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,42 +130,44 @@ def _is_read(request: Any, response: Any) -> bool:
     return raw != "stream" and bool(response.http_response.is_success)
 
 
-def _watch(turn: Turn, answer: Any) -> None:
-    if not isinstance(answer, anthropic.Stream | anthropic.AsyncStream):
-        Count(turn).tell(answer.usage)
+def _watch_usage(pending: PendingRequest, parsed: Any) -> None:
+    if not isinstance(parsed, anthropic.Stream | anthropic.AsyncStream):
+        StreamUsage(pending).report_counts(parsed.usage)
         return
-    stream: Any = answer
-    stream._iterator = Watched(stream._iterator, Count(turn))  # the SDK has no hook for stream events
+    stream: Any = parsed
+    stream._iterator = UsageEventStream(stream._iterator, StreamUsage(pending))  # the SDK has no hook for stream events
 
 
-class Count:
+class StreamUsage:
     """Usage of one response: the last reported count of each kind of input tokens."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._input = self._read = self._written = 0
+    def __init__(self, pending: PendingRequest) -> None:
+        self._pending = pending
+        self._input_tokens = self._read_tokens = self._write_tokens = 0
 
-    def see(self, event: Any) -> None:
-        with failing_open():
+    def add_event(self, event: Any) -> None:
+        with log_errors():
             if event.type == "message_start":
-                self._count(event.message.usage)
+                self._update_counts(event.message.usage)
             elif event.type == "message_delta":
-                self.tell(event.usage)
+                self.report_counts(event.usage)
 
-    def tell(self, usage: Any) -> None:
-        self._count(usage)
-        self._turn.answered(context=self._input + self._read + self._written, cached=self._read)
+    def report_counts(self, usage: Any) -> None:
+        self._update_counts(usage)
+        self._pending.report_usage(
+            context=self._input_tokens + self._read_tokens + self._write_tokens, cached=self._read_tokens
+        )
 
-    def _count(self, usage: Any) -> None:
-        self._input = getattr(usage, "input_tokens", None) or self._input
-        self._read = getattr(usage, "cache_read_input_tokens", None) or self._read
-        self._written = getattr(usage, "cache_creation_input_tokens", None) or self._written
+    def _update_counts(self, usage: Any) -> None:
+        self._input_tokens = getattr(usage, "input_tokens", None) or self._input_tokens
+        self._read_tokens = getattr(usage, "cache_read_input_tokens", None) or self._read_tokens
+        self._write_tokens = getattr(usage, "cache_creation_input_tokens", None) or self._write_tokens
 
 
-class Watched:
+class UsageEventStream:
     """Iterator over stream events that reads usage. Not a generator, because a generator must be closed."""
 
-    def __init__(self, events: Any, count: Count) -> None:
+    def __init__(self, events: Any, count: StreamUsage) -> None:
         self._events, self._count = events, count
 
     def __iter__(self) -> Self:
@@ -173,7 +175,7 @@ class Watched:
 
     def __next__(self) -> Any:
         event = next(self._events)
-        self._count.see(event)
+        self._count.add_event(event)
         return event
 
     def __aiter__(self) -> Self:
@@ -181,5 +183,5 @@ class Watched:
 
     async def __anext__(self) -> Any:
         event = await anext(self._events)
-        self._count.see(event)
+        self._count.add_event(event)
         return event

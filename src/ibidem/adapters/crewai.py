@@ -13,21 +13,21 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from ._pools import aheld, held
-from ._seat import Turn, failing_open, missing, safely
-from .httpx import Answered, Exchange, Transport, carries
+from ._connection_pools import aread_response, read_response
+from ._request_rewriter import PendingRequest, call_or_default, log_errors, missing_framework_error
+from .httpx import Answered, Transport, TransportExchange, is_rewritable
 
 try:
     from crewai.llms.hooks.base import BaseInterceptor
 except ModuleNotFoundError as error:
-    raise missing(error, "crewai", "'crewai>=1.15'") from error
+    raise missing_framework_error(error, "crewai", "'crewai>=1.15'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
-_UNDER_WAY: ContextVar[Exchange | None] = ContextVar("ibidem.adapters.crewai", default=None)
+_CURRENT_EXCHANGE: ContextVar[TransportExchange | None] = ContextVar("ibidem.adapters.crewai", default=None)
 """Request of this thread or task. A response arrives in the same one and does not identify its request."""
 
 
@@ -49,58 +49,60 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         self._transport = Transport(profile, session=session, store=store, on_usage=on_usage, cache=cache)
 
     def on_outbound(self, message: Any) -> Any:
-        begun = safely(self._begun, message, otherwise=None)
-        return _sent(message, begun)
+        exchange = call_or_default(self._begin_exchange, message, default=None)
+        return _outbound_request(message, exchange)
 
     def on_inbound(self, message: Any) -> Any:
-        begun = _answered()
-        if begun is None:
+        exchange = _take_exchange()
+        if exchange is None:
             return message
-        with failing_open():
-            if begun.outcome.body is not None and begun.is_rejection(message):
-                message, raw = held(message)
-                self._refused(begun, message, raw)
-        return begun.watched(message)
+        with log_errors():
+            if exchange.outcome.body is not None and exchange.is_rejection(message):
+                message, raw = read_response(message)
+                self._record_rejection(exchange, message, raw)
+        return exchange.watch_response(message)
 
     async def aon_outbound(self, message: Any) -> Any:
-        begun = None
-        if safely(carries, message, otherwise=False):
+        exchange = None
+        if call_or_default(is_rewritable, message, default=False):
             content = await message.aread()
-            begun = await self._transport.seat.aside(len(content), self._safely_begun, message, content)
-        return _sent(message, begun)
+            exchange = await self._transport.rewriter.run_in_thread(
+                len(content), self._try_begin_exchange, message, content
+            )
+        return _outbound_request(message, exchange)
 
     async def aon_inbound(self, message: Any) -> Any:
-        begun = _answered()
-        if begun is None:
+        exchange = _take_exchange()
+        if exchange is None:
             return message
-        with failing_open():
-            if begun.outcome.body is not None and begun.is_rejection(message):
-                message, raw = await aheld(message)
-                self._refused(begun, message, raw)
-        return begun.watched(message, asynchronous=True)
+        with log_errors():
+            if exchange.outcome.body is not None and exchange.is_rejection(message):
+                message, raw = await aread_response(message)
+                self._record_rejection(exchange, message, raw)
+        return exchange.watch_response(message, is_async=True)
 
-    def _refused(self, begun: Exchange, message: Any, raw: bytes) -> None:
+    def _record_rejection(self, exchange: TransportExchange, message: Any, raw: bytes) -> None:
         """Record a rejection. An interceptor cannot send the request again, but the next one is sent unchanged."""
-        if begun.instead(message, raw) is not None:
-            Turn(self._transport.seat, begun.outcome, [], begun.job).refused()
+        if exchange.retry_request(message, raw) is not None:
+            PendingRequest(self._transport.rewriter, exchange.outcome, [], exchange.job).report_rejection()
 
-    def _begun(self, message: Any) -> Exchange | None:
-        return self._transport.begin(message, message.read()) if carries(message) else None
+    def _begin_exchange(self, message: Any) -> TransportExchange | None:
+        return self._transport.begin_exchange(message, message.read()) if is_rewritable(message) else None
 
-    def _safely_begun(self, message: Any, content: bytes) -> Exchange | None:
-        return safely(self._transport.begin, message, content, otherwise=None)
+    def _try_begin_exchange(self, message: Any, content: bytes) -> TransportExchange | None:
+        return call_or_default(self._transport.begin_exchange, message, content, default=None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the same object, so that copies of an agent or crew continue the same conversations."""
         return self
 
 
-def _sent(message: Any, begun: Exchange | None) -> Any:
-    _UNDER_WAY.set(begun)
-    return message if begun is None else begun.request()
+def _outbound_request(message: Any, exchange: TransportExchange | None) -> Any:
+    _CURRENT_EXCHANGE.set(exchange)
+    return message if exchange is None else exchange.next_request()
 
 
-def _answered() -> Exchange | None:
-    begun = _UNDER_WAY.get()
-    _UNDER_WAY.set(None)
-    return begun
+def _take_exchange() -> TransportExchange | None:
+    exchange = _CURRENT_EXCHANGE.get()
+    _CURRENT_EXCHANGE.set(None)
+    return exchange

@@ -12,17 +12,17 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ._caching import checked_cache
-from ._seat import Seat, Turn, failing_open, missing, safely
+from ._cache_option import check_cache_mode
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
 
 try:
     from google.adk.models import Gemini
     from google.adk.plugins.base_plugin import BasePlugin
 except ModuleNotFoundError as error:
-    raise missing(error, "google_adk", "'google-adk>=2.13'") from error
+    raise missing_framework_error(error, "google_adk", "'google-adk>=2.13'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -30,7 +30,7 @@ __all__ = ["IbidemPlugin"]
 
 FORMAT = "gemini"
 
-Wire = dict[str, Any]
+WireContent = dict[str, Any]
 
 
 class IbidemPlugin(BasePlugin):
@@ -47,75 +47,77 @@ class IbidemPlugin(BasePlugin):
     ) -> None:
         super().__init__(name=name)
         instead = "Gemini always caches; for Claude set App(context_cache_config=ContextCacheConfig(ttl_seconds=…))"
-        checked_cache(cache, "this plugin", instead, auto=False)
-        self._seat = Seat(profile, session=session, store=store)
-        self._under_way: dict[int, tuple[Any, Turn]] = {}
+        check_cache_mode(cache, "this plugin", instead, auto=False)
+        self._rewriter = RequestRewriter(profile, session=session, store=store)
+        self._pending_requests: dict[int, tuple[Any, PendingRequest]] = {}
         """Requests without a response yet. A cancelled request is removed when its context is garbage collected."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        wire = safely(_wire, llm_request, otherwise=None)
-        if wire is None:
+        contents = call_or_default(_wire_contents, llm_request, default=None)
+        if contents is None:
             return
-        conversation = safely(lambda: str(callback_context.session.id), otherwise="")
-        turn = await self._seat.arewrite(FORMAT, wire, model=llm_request.model, conversation=conversation)
-        with failing_open():
-            if turn.history is not wire:
-                llm_request.contents = _changed(llm_request.contents, wire, turn.history)
+        conversation = call_or_default(lambda: str(callback_context.session.id), default="")
+        pending = await self._rewriter.arewrite(FORMAT, contents, model=llm_request.model, conversation=conversation)
+        with log_errors():
+            if pending.history is not contents:
+                llm_request.contents = _changed_contents(llm_request.contents, contents, pending.history)
             actions = callback_context.actions  # the same object for a call and its responses
-            key, waiting = id(actions), self._under_way
-            waiting[key] = weakref.ref(actions, lambda _: waiting.pop(key, None)), turn
+            key, pending_requests = id(actions), self._pending_requests
+            pending_requests[key] = weakref.ref(actions, lambda _: pending_requests.pop(key, None)), pending
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        with failing_open():
+        with log_errors():
             usage = llm_response.usage_metadata
             if llm_response.partial or usage is None:  # a piece of a stream
                 return
-            _, turn = self._under_way.pop(id(callback_context.actions), (None, None))
-            if turn is not None:
-                turn.answered(context=usage.prompt_token_count, cached=usage.cached_content_token_count or 0)
+            _, pending = self._pending_requests.pop(id(callback_context.actions), (None, None))
+            if pending is not None:
+                pending.report_usage(context=usage.prompt_token_count, cached=usage.cached_content_token_count or 0)
 
 
-def _wire(request: Any) -> list[Wire] | None:
+def _wire_contents(request: Any) -> list[WireContent] | None:
     """Return the contents in wire format; None if the model is not Gemini, or if Google's server stores the history."""
     name = (request.model or "").removeprefix("models/")
     if request.previous_interaction_id or not any(re.fullmatch(each, name) for each in Gemini.supported_models()):
         return None
     return [
-        {"role": each.role or "user", "parts": [_part(part) for part in each.parts or ()]} for each in request.contents
+        {"role": each.role or "user", "parts": [_wire_part(part) for part in each.parts or ()]}
+        for each in request.contents
     ]
 
 
-def _part(part: Any) -> Wire:
+def _wire_part(part: Any) -> WireContent:
     """Return a part in wire format. Thinking becomes a placeholder, so it is neither referenced nor removed."""
-    signed = {"thoughtSignature": "signed"} if part.thought_signature else {}
+    signature_field = {"thoughtSignature": "signed"} if part.thought_signature else {}
     if (result := part.function_response) is not None:
-        named = {"id": result.id} if result.id else {}
-        return {"functionResponse": {**named, "name": result.name, "response": result.response}}
+        id_field = {"id": result.id} if result.id else {}
+        return {"functionResponse": {**id_field, "name": result.name, "response": result.response}}
     if (call := part.function_call) is not None:
-        named = {"id": call.id} if call.id else {}
-        return {"functionCall": {**named, "name": call.name, "args": call.args or {}}, **signed}
+        id_field = {"id": call.id} if call.id else {}
+        return {"functionCall": {**id_field, "name": call.name, "args": call.args or {}}, **signature_field}
     if part.text is None or part.thought:
-        return {"other": {}, **signed}
-    return {"text": part.text, **signed}
+        return {"other": {}, **signature_field}
+    return {"text": part.text, **signature_field}
 
 
-def _changed(contents: list[Any], before: list[Wire], after: list[Wire]) -> list[Any]:
+def _changed_contents(contents: list[Any], before: list[WireContent], after: list[WireContent]) -> list[Any]:
     if len(after) != len(contents):
         raise ValueError("the number of messages changed")
     return [
-        content if new is old else _content(content, old["parts"], new["parts"])
+        content if new is old else _changed_content(content, old["parts"], new["parts"])
         for content, old, new in zip(contents, before, after, strict=True)
     ]
 
 
-def _content(content: Any, before: list[Wire], after: list[Wire]) -> Any:
+def _changed_content(content: Any, before: list[WireContent], after: list[WireContent]) -> Any:
     parts = [
-        part if new is old else _with(part, new) for part, old, new in zip(content.parts, before, after, strict=True)
+        part if new is old else _changed_part(part, new)
+        for part, old, new in zip(content.parts, before, after, strict=True)
     ]
     return content.model_copy(update={"parts": parts})
 
 
-def _with(part: Any, new: Wire) -> Any:
+def _changed_part(part: Any, new: WireContent) -> Any:
     """Return a copy of a part with its changed result, arguments or text."""
     if part.function_response is not None:
         response = new["functionResponse"]["response"]

@@ -21,16 +21,24 @@ from ..billing.usage import Usage
 from ..engine.session import Session
 from ..errors import UsageError
 from ..live import LiveRequest, RewriteResult, has_signed_thinking
-from ..providers.headers import with_beta
-from ..providers.rejections import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from ..providers.routes import Route, at_end, client_session, is_signed
+from ..providers.headers import add_beta
+from ..providers.rejections import MAX_HELD_BYTES, REJECTION_STATUSES, Rejection
+from ..providers.routes import Route, client_session_name, is_signed, route_by_suffix
 from ..providers.usage_reader import UsageReader
-from ._pools import FAMILIES, Pool, Pools, aheld, family_of, held, watched
-from ._seat import MAX_BODY, Seat, failing_open, safely
-from ._versions import bounded
+from ._connection_pools import (
+    LIBRARIES,
+    ConnectionPool,
+    ConnectionPools,
+    aread_response,
+    library_of,
+    read_response,
+    watch_stream,
+)
+from ._request_rewriter import MAX_BODY, RequestRewriter, call_or_default, log_errors
+from ._requirements import check_tested_version
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..store import Store
 
 __all__ = ["Answered", "Transport", "install"]
@@ -60,75 +68,83 @@ class Answered:
 
 
 @dataclass(slots=True)
-class Exchange:
+class TransportExchange:
     """One request and its response, with the bodies that were tried."""
 
     transport: Transport
     original: Any
     job: LiveRequest
     outcome: RewriteResult
-    tried: list[bytes] = field(default_factory=list)
+    tried_bodies: list[bytes] = field(default_factory=list)
 
-    def request(self) -> Any:
+    def next_request(self) -> Any:
         """Return the request to send now, and record its body as tried."""
         body, beta = self.outcome.body, self.outcome.beta
-        self.tried.append(self.job.body if body is None else body)
-        return self.original if body is None else safely(_with, self.original, body, beta, otherwise=self.original)
+        self.tried_bodies.append(self.job.body if body is None else body)
+        return (
+            self.original
+            if body is None
+            else call_or_default(_replace_body, self.original, body, beta, default=self.original)
+        )
 
     def is_rejection(self, response: Any) -> bool:
         """Return True if the provider may have rejected how a request is written, so that its response is read."""
         length = response.headers.get("content-length", "0")
-        small = length.isdecimal() and int(length) <= MAX_HELD_BYTES
-        ours = self.outcome.body is not None or has_signed_thinking(self.job)
-        return ours and response.status_code in REFUSAL_STATUSES and small
+        is_small = length.isdecimal() and int(length) <= MAX_HELD_BYTES
+        is_relevant = self.outcome.body is not None or has_signed_thinking(self.job)
+        return is_relevant and response.status_code in REJECTION_STATUSES and is_small
 
-    def instead(self, response: Any, raw: bytes) -> Any:
+    def retry_request(self, response: Any, raw: bytes) -> Any:
         """Return the next request after a rejection; None if the caller gets the rejection."""
-        outcome = safely(self._instead, response, raw, otherwise=None)
+        outcome = call_or_default(self._next_result, response, raw, default=None)
         if outcome is None:
             return None
         self.outcome = outcome
-        return self.request()
+        return self.next_request()
 
-    def _instead(self, response: Any, raw: bytes) -> RewriteResult | None:
-        refusal = Refusal(response.status_code, "", list(response.headers.items()), bytearray(raw))
-        kind = refusal.kind
-        if kind is None or self.job.counts:
+    def _next_result(self, response: Any, raw: bytes) -> RewriteResult | None:
+        refusal = Rejection(response.status_code, "", list(response.headers.items()), bytearray(raw))
+        kind = refusal.error_kind
+        if kind is None or self.job.is_count_only:
             return None
-        return self.transport.seat.instead(self.outcome, kind, refusal.names_thinking)
+        return self.transport.rewriter.next_attempt(self.outcome, kind, refusal.is_about_thinking)
 
-    def watched(self, response: Any, *, asynchronous: bool = False) -> Any:
+    def watch_response(self, response: Any, *, is_async: bool = False) -> Any:
         """Return the response. Its usage is reported while the client reads it."""
-        with failing_open():
-            if 200 <= response.status_code < 300 and not self.job.counts:
-                self.transport.seat.accepted(self.outcome)
-                self._watch(response, asynchronous)
+        with log_errors():
+            if 200 <= response.status_code < 300 and not self.job.is_count_only:
+                self.transport.rewriter.record_acceptance(self.outcome)
+                self._attach_reader(response, is_async)
         return response
 
-    def _watch(self, response: Any, asynchronous: bool) -> None:
-        told, encoding = (response.headers.get(f"content-{each}", "") for each in ("type", "encoding"))
-        plain = getattr(response, "_content", None)  # the transport returned a complete response
-        reader = UsageReader(self.job.format, told, "" if plain is not None else encoding)
-        watch = _Watch(reader, self)
-        if plain is not None:
-            watch.feed(plain)
-            watch.end()
+    def _attach_reader(self, response: Any, is_async: bool) -> None:
+        content_type, encoding = (response.headers.get(f"content-{each}", "") for each in ("type", "encoding"))
+        complete_body = getattr(response, "_content", None)  # the transport returned a complete response
+        reader = UsageReader(self.job.format, content_type, "" if complete_body is not None else encoding)
+        watcher = _UsageWatcher(reader, self)
+        if complete_body is not None:
+            watcher.feed(complete_body)
+            watcher.finish()
             return
-        response.stream = watched(response, asynchronous, watch.feed, watch.aend if asynchronous else watch.end)
+        response.stream = watch_stream(
+            response, is_async, watcher.feed, watcher.afinish if is_async else watcher.finish
+        )
 
-    def charged(self, usage: Usage, cleared: bool) -> None:
-        self.tell(usage)
-        self.transport.seat.charged(self.outcome, usage, cleared)
+    def record_usage(self, usage: Usage, has_cleared_results: bool) -> None:
+        self.report_usage(usage)
+        self.transport.rewriter.record_usage(self.outcome, usage, has_cleared_results)
 
-    async def acharged(self, usage: Usage, cleared: bool) -> None:
-        self.tell(usage)
-        await self.transport.seat.aside(0, self.transport.seat.charged, self.outcome, usage, cleared)
+    async def arecord_usage(self, usage: Usage, has_cleared_results: bool) -> None:
+        self.report_usage(usage)
+        await self.transport.rewriter.run_in_thread(
+            0, self.transport.rewriter.record_usage, self.outcome, usage, has_cleared_results
+        )
 
-    def tell(self, usage: Usage) -> None:
+    def report_usage(self, usage: Usage) -> None:
         if self.transport.on_usage is None:
             return
         outcome = self.outcome
-        with failing_open():
+        with log_errors():
             self.transport.on_usage(
                 Answered(
                     usage=usage,
@@ -138,7 +154,7 @@ class Exchange:
                     reason=outcome.reason,
                     conversation=outcome.conversation.id if outcome.conversation else "",
                     bytes_before=len(self.job.body),
-                    bytes_sent=len(self.tried[-1]),
+                    bytes_sent=len(self.tried_bodies[-1]),
                 )
             )
 
@@ -163,133 +179,133 @@ class Transport:
         on_usage: Callable[[Answered], None] | None = None,
         cache: CacheMode = "off",
     ) -> None:
-        self.seat = Seat(profile, session=session, store=store, cache=cache)
+        self.rewriter = RequestRewriter(profile, session=session, store=store, cache=cache)
         self.on_usage = on_usage
-        self._given = inner
-        self._pools = Pools()
+        self._inner = inner
+        self._pools = ConnectionPools()
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, rewritten if it has a conversation. httpx calls this method."""
-        pool = self._pool(request, False)
+        pool = self._acquire_pool(request, False)
         try:
-            response = self._handle(pool.inner, request)
+            response = self._send_request(pool.inner, request)
         except BaseException:
-            pool.end()
+            pool.release()
             raise
-        return pool.lend(response)
+        return pool.attach_response(response)
 
-    def _handle(self, inner: Any, request: Any) -> Any:
-        if not carries(request):
+    def _send_request(self, inner: Any, request: Any) -> Any:
+        if not is_rewritable(request):
             return inner.handle_request(request)
-        exchange = self.begin(request, request.read())
-        response, first = inner.handle_request(exchange.request()), None
+        exchange = self.begin_exchange(request, request.read())
+        response, first_response = inner.handle_request(exchange.next_request()), None
         while exchange.is_rejection(response):
-            response, raw = held(response)
-            first = response if first is None else first
-            again = exchange.instead(response, raw)
-            if again is None:
-                return first
-            response = inner.handle_request(again)
-        return exchange.watched(response)
+            response, raw = read_response(response)
+            first_response = response if first_response is None else first_response
+            next_request = exchange.retry_request(response, raw)
+            if next_request is None:
+                return first_response
+            response = inner.handle_request(next_request)
+        return exchange.watch_response(response)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request like `handle_request`, for async clients."""
-        pool = self._pool(request, True)
+        pool = self._acquire_pool(request, True)
         try:
-            response = await self._handle_async(pool.inner, request)
+            response = await self._asend_request(pool.inner, request)
         except BaseException:
-            await pool.aend()
+            await pool.arelease()
             raise
-        return await pool.alend(response)
+        return await pool.aattach_response(response)
 
-    async def _handle_async(self, inner: Any, request: Any) -> Any:
-        if not carries(request):
+    async def _asend_request(self, inner: Any, request: Any) -> Any:
+        if not is_rewritable(request):
             return await inner.handle_async_request(request)
         content = await request.aread()
-        exchange = await self.seat.aside(len(content), self.begin, request, content)
-        response, first = await inner.handle_async_request(exchange.request()), None
+        exchange = await self.rewriter.run_in_thread(len(content), self.begin_exchange, request, content)
+        response, first_response = await inner.handle_async_request(exchange.next_request()), None
         while exchange.is_rejection(response):
-            response, raw = await aheld(response)
-            first = response if first is None else first
-            again = await self.seat.aside(len(content), exchange.instead, response, raw)
-            if again is None:
-                return first
-            response = await inner.handle_async_request(again)
-        return exchange.watched(response, asynchronous=True)
+            response, raw = await aread_response(response)
+            first_response = response if first_response is None else first_response
+            next_request = await self.rewriter.run_in_thread(len(content), exchange.retry_request, response, raw)
+            if next_request is None:
+                return first_response
+            response = await inner.handle_async_request(next_request)
+        return exchange.watch_response(response, is_async=True)
 
-    def begin(self, request: Any, content: bytes) -> Exchange:
+    def begin_exchange(self, request: Any, content: bytes) -> TransportExchange:
         """Rewrite a request with a conversation, for callers that send it themselves."""
         headers = request.headers
-        route = at_end(request.url.path) or NO_ROUTE
+        route = route_by_suffix(request.url.path) or NO_ROUTE
         encoding = headers.get("content-encoding", "").strip().lower()
-        job = self.seat.job(
-            route.format or "", content, client_session(headers.items()), encoding, route.counts, route.model
+        job = self.rewriter.make_job(
+            route.format or "", content, client_session_name(headers.items()), encoding, route.counts, route.model
         )
-        return Exchange(self, request, job, self.seat.outcome(job))
+        return TransportExchange(self, request, job, self.rewriter.rewrite_body(job))
 
-    def _pool(self, request: Any, asynchronous: bool) -> Pool:
-        if self._given is not None:
-            return Pool(self._given, lasting=True)
-        return self._pools.taken(family_of(request), asynchronous)
+    def _acquire_pool(self, request: Any, is_async: bool) -> ConnectionPool:
+        if self._inner is not None:
+            return ConnectionPool(self._inner, is_external=True)
+        return self._pools.acquire_pool(library_of(request), is_async)
 
-    def above(self, inner: Any) -> Any:
+    def with_inner(self, inner: Any) -> Any:
         """Return a transport with another `inner` that shares the conversations of this one."""
         if isinstance(inner, Transport):
             return inner
-        found = copy(self)
-        found._given = inner
-        return found
+        transport = copy(self)
+        transport._inner = inner
+        return transport
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the same object. Frameworks copy objects with a client, and copies must share its connections."""
         return self
 
     def close(self) -> None:
-        if self._given is not None:
-            self._given.close()
-        self._leave()
+        if self._inner is not None:
+            self._inner.close()
+        self._close_pools()
 
-    def _leave(self) -> None:
-        for pool in self._pools.left(asynchronous=False):
+    def _close_pools(self) -> None:
+        for pool in self._pools.remove_pools(is_async=False):
             pool.close()
 
     async def aclose(self) -> None:
-        if self._given is not None:
-            await self._given.aclose()
-        await self._aleave()
+        if self._inner is not None:
+            await self._inner.aclose()
+        await self._aclose_pools()
 
-    async def _aleave(self) -> None:
-        for pool in self._pools.left(asynchronous=True):
+    async def _aclose_pools(self) -> None:
+        for pool in self._pools.remove_pools(is_async=True):
             await pool.aclose()
 
     def __enter__(self) -> Self:
-        if self._given is not None:
-            self._given.__enter__()
+        if self._inner is not None:
+            self._inner.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._given is not None:
-            self._given.__exit__(kind, error, trace)
-        self._leave()
+        if self._inner is not None:
+            self._inner.__exit__(kind, error, trace)
+        self._close_pools()
 
     async def __aenter__(self) -> Self:
-        if self._given is not None:
-            await self._given.__aenter__()
+        if self._inner is not None:
+            await self._inner.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._given is not None:
-            await self._given.__aexit__(kind, error, trace)
-        await self._aleave()
+        if self._inner is not None:
+            await self._inner.__aexit__(kind, error, trace)
+        await self._aclose_pools()
 
 
-def carries(request: Any) -> bool:
+def is_rewritable(request: Any) -> bool:
     """Return True if a request has a conversation and is not signed. All others are sent unchanged and unread."""
-    if request.method != "POST" or at_end(request.url.path) is None:
+    if request.method != "POST" or route_by_suffix(request.url.path) is None:
         return False
     headers = request.headers
     return not is_signed(headers.items(), request.url.query.decode("latin-1")) and not _is_upload(headers)
@@ -302,43 +318,43 @@ def _is_upload(headers: Any) -> bool:
     return large or headers.get("content-type", "").lower().startswith("multipart/")
 
 
-def _with(request: Any, body: bytes, beta: str = "") -> Any:
+def _replace_body(request: Any, body: bytes, beta: str = "") -> Any:
     """Return a new request with another body. The headers stay byte-identical, except for a beta feature in `beta`."""
-    left_out = (b"content-length", b"transfer-encoding")
-    headers: Any = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
+    length_headers = (b"content-length", b"transfer-encoding")
+    headers: Any = [(name, value) for name, value in request.headers.raw if name.lower() not in length_headers]
     if beta:
-        headers = with_beta([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers], beta)
-    made = import_module(family_of(request)).Request
-    return made(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
+        headers = add_beta([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers], beta)
+    request_class = import_module(library_of(request)).Request
+    return request_class(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
 # ── usage of responses ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
-class _Watch:
+class _UsageWatcher:
     """Read the usage from a response stream, and report it once: at the end, or when the stream is closed."""
 
     reader: UsageReader | None
-    exchange: Exchange
+    exchange: TransportExchange
 
     def feed(self, data: bytes) -> None:
         if self.reader is not None:
             self.reader.feed(data)
 
-    def end(self) -> None:
-        with failing_open():
-            usage, cleared = self._finished()
+    def finish(self) -> None:
+        with log_errors():
+            usage, has_cleared_results = self._finish_reader()
             if usage is not None:
-                self.exchange.charged(usage, cleared)
+                self.exchange.record_usage(usage, has_cleared_results)
 
-    async def aend(self) -> None:
-        with failing_open():
-            usage, cleared = self._finished()
+    async def afinish(self) -> None:
+        with log_errors():
+            usage, has_cleared_results = self._finish_reader()
             if usage is not None:
-                await self.exchange.acharged(usage, cleared)
+                await self.exchange.arecord_usage(usage, has_cleared_results)
 
-    def _finished(self) -> tuple[Usage | None, bool]:
+    def _finish_reader(self) -> tuple[Usage | None, bool]:
         reader, self.reader = self.reader, None
         if reader is None:
             return None, False
@@ -347,7 +363,7 @@ class _Watch:
 
 # ── existing clients ────────────────────────────────────────────────────────────────────────────────────────────────
 
-PLACES = (("_client",), ("_api_client", "_httpx_client"), ("_api_client", "_async_httpx_client"))
+CLIENT_ATTRIBUTES = (("_client",), ("_api_client", "_httpx_client"), ("_api_client", "_async_httpx_client"))
 """Attributes with the httpx client of an SDK: Anthropic's and OpenAI's, and the two of Google's."""
 BOUNDS = {"httpx": "1", "httpx2": "3"}
 """First untested versions. `install` uses private attributes of the client."""
@@ -360,40 +376,44 @@ def install(client: C, profile: str = "lossless", **options: Any) -> C:
     those of `Transport`, without `inner`. This requires httpx below 1 or httpx2 below 3, because it uses private
     attributes. Raises UsageError for an unknown kind of client. In that case, create the client with `Transport`.
     """
-    found = [each for each in (client, *(_at(client, place) for place in PLACES)) if _is_client(each)]
-    if not found:
+    clients = [
+        each for each in (client, *(_attribute_at(client, place) for place in CLIENT_ATTRIBUTES)) if _is_client(each)
+    ]
+    if not clients:
         raise UsageError(
             f"client: no httpx client found in {type(client).__name__}: create the client with Transport, as in "
             "docs/adapters.md"
         )
-    uses_aiohttp = _at(client, ("_api_client", "_use_aiohttp"))
-    if callable(uses_aiohttp) and safely(uses_aiohttp, otherwise=False):
+    uses_aiohttp = _attribute_at(client, ("_api_client", "_use_aiohttp"))
+    if callable(uses_aiohttp) and call_or_default(uses_aiohttp, default=False):
         log.warning(
             "async calls of this google-genai client use aiohttp and are not rewritten: pass Transport in HttpOptions"
         )
-    for each in found:
-        _bound(each)
-    lead = Transport(profile, **options)
-    for each in found:
-        each._transport = lead.above(each._transport)
-        each._mounts = {key: None if inner is None else lead.above(inner) for key, inner in each._mounts.items()}
+    for each in clients:
+        _check_version(each)
+    transport = Transport(profile, **options)
+    for each in clients:
+        each._transport = transport.with_inner(each._transport)
+        each._mounts = {
+            key: None if inner is None else transport.with_inner(inner) for key, inner in each._mounts.items()
+        }
     return client
 
 
-def _bound(client: Any) -> None:
-    family = family_of(client)
+def _check_version(client: Any) -> None:
+    library = library_of(client)
     try:
-        bounded("httpx.install", family, BOUNDS[family])
+        check_tested_version("httpx.install", library, BOUNDS[library])
     except ImportError as error:
         raise UsageError(f"client: {error}; or create the client with Transport") from None
 
 
-def _at(client: Any, place: tuple[str, ...]) -> Any:
-    for name in place:
+def _attribute_at(client: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
         client = getattr(client, name, None)
     return client
 
 
 def _is_client(client: Any) -> bool:
-    known = any(base.__module__.partition(".")[0] in FAMILIES for base in type(client).__mro__)
-    return known and hasattr(client, "_transport") and hasattr(client, "_mounts")
+    is_httpx = any(base.__module__.partition(".")[0] in LIBRARIES for base in type(client).__mro__)
+    return is_httpx and hasattr(client, "_transport") and hasattr(client, "_mounts")

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
-from ._caching import checked_cache
-from ._seat import Seat, ShadowTurn, failing_open, missing, safely
-from ._shadow import Shadow
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -25,39 +25,39 @@ try:
     from langchain_core.runnables import RunnableBinding
     from langgraph.config import get_config
 except ModuleNotFoundError as error:
-    raise missing(error, "langchain", "'langchain>=1.0'") from error
+    raise missing_framework_error(error, "langchain", "'langchain>=1.0'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
-PICTURES = frozenset({"image_url", "input_image"})
-CALLS = frozenset({"tool_use", "function_call"})
+IMAGE_TYPES = frozenset({"image_url", "input_image"})
+CALL_TYPES = frozenset({"tool_use", "function_call"})
 
 
-class Writes(NamedTuple):
+class ProviderQuirks(NamedTuple):
     """Properties of a provider's package that affect how a history is sent."""
 
-    failures: bool = False
+    marks_failures: bool = False
     """True if failed results are marked in the request. These are not rewritten."""
-    objects: bool = False
+    sends_objects: bool = False
     """True if a result with JSON or blocks is sent as an object, directly after its call. Invalid calls are dropped."""
-    clears: str = "openai-responses"
+    clearing_format: str = "openai-responses"
     """Wire format of the settings that make the provider clear its context."""
-    caching: tuple[str, str] | None = None
+    cache_middleware: tuple[str, str] | None = None
     """Module and name of the package's middleware for prompt caching; None if the provider does not need it."""
 
 
 PACKAGES = {
-    "langchain_anthropic": Writes(
-        failures=True,
-        clears="anthropic",
-        caching=("langchain_anthropic.middleware", "AnthropicPromptCachingMiddleware"),
+    "langchain_anthropic": ProviderQuirks(
+        marks_failures=True,
+        clearing_format="anthropic",
+        cache_middleware=("langchain_anthropic.middleware", "AnthropicPromptCachingMiddleware"),
     ),
-    "langchain_aws": Writes(failures=True, clears="anthropic"),
-    "langchain_google_genai": Writes(objects=True),
-    "langchain_google_vertexai": Writes(objects=True),
+    "langchain_aws": ProviderQuirks(marks_failures=True, clearing_format="anthropic"),
+    "langchain_google_genai": ProviderQuirks(sends_objects=True),
+    "langchain_google_vertexai": ProviderQuirks(sends_objects=True),
 }
 
 
@@ -78,168 +78,172 @@ class IbidemMiddleware(AgentMiddleware):
         cache: CacheMode = "off",
     ) -> None:
         super().__init__()
-        self._seat = Seat(profile, session=session, store=store)
-        self._keeps = (
-            checked_cache(cache, "this middleware", 'set AnthropicPromptCachingMiddleware(ttl="1h")') == "auto"
+        self._rewriter = RequestRewriter(profile, session=session, store=store)
+        self._uses_cache = (
+            check_cache_mode(cache, "this middleware", 'set AnthropicPromptCachingMiddleware(ttl="1h")') == "auto"
         )
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        request = safely(_marked, request, otherwise=request) if self._keeps else request
-        shadow = safely(_shadow, request, otherwise=None)
-        if shadow is None:
+        request = call_or_default(_with_cache_directives, request, default=request) if self._uses_cache else request
+        mirror = call_or_default(_mirror_messages, request, default=None)
+        if mirror is None:
             return handler(request)
-        turn = self._seat.rewrite_shadow(shadow, model=_model(request), conversation=_thread())
-        response = handler(safely(_rewritten, request, turn, otherwise=request))
-        with failing_open():
-            _tell(turn, response)
+        pending = self._rewriter.rewrite_mirror(mirror, model=_model_name(request), conversation=_thread_id())
+        response = handler(call_or_default(_with_results, request, pending, default=request))
+        with log_errors():
+            _report_usage(pending, response)
         return response
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        request = safely(_marked, request, otherwise=request) if self._keeps else request
-        shadow = safely(_shadow, request, otherwise=None)
-        if shadow is None:
+        request = call_or_default(_with_cache_directives, request, default=request) if self._uses_cache else request
+        mirror = call_or_default(_mirror_messages, request, default=None)
+        if mirror is None:
             return await handler(request)
-        turn = await self._seat.arewrite_shadow(shadow, model=_model(request), conversation=_thread())
-        response = await handler(safely(_rewritten, request, turn, otherwise=request))
-        with failing_open():
-            _tell(turn, response)
+        pending = await self._rewriter.arewrite_mirror(mirror, model=_model_name(request), conversation=_thread_id())
+        response = await handler(call_or_default(_with_results, request, pending, default=request))
+        with log_errors():
+            _report_usage(pending, response)
         return response
 
 
-def _thread() -> str:
+def _thread_id() -> str:
     try:
         return str(get_config().get("configurable", {}).get("thread_id", ""))
     except RuntimeError:  # outside of a graph
         return ""
 
 
-def _model(request: Any) -> str:
+def _model_name(request: Any) -> str:
     name = getattr(request.model, "model_name", None) or getattr(request.model, "model", "")
     return name.removeprefix("models/") if isinstance(name, str) else ""
 
 
-def _marked(request: Any) -> Any:
+def _with_cache_directives(request: Any) -> Any:
     """Add cache directives with LangChain's own middleware to a request without any.
 
     Not for a call without tools and earlier responses, because no later request may read the cache entry.
     """
-    caching = _package(request.model).caching
+    caching = _provider_quirks(request.model).cache_middleware
     is_agent = request.tools and request.tool_choice in (None, "auto")
-    goes_on = any(isinstance(message, AIMessage) for message in request.messages)
-    if caching is None or _asks(request) or not (is_agent or goes_on):
+    has_response = any(isinstance(message, AIMessage) for message in request.messages)
+    if caching is None or _asks(request) or not (is_agent or has_response):
         return request
     module, name = caching
-    theirs = getattr(import_module(module), name)(unsupported_model_behavior="ignore")
-    return theirs.wrap_model_call(request, lambda marked: marked)
+    cache_middleware = getattr(import_module(module), name)(unsupported_model_behavior="ignore")
+    return cache_middleware.wrap_model_call(request, lambda marked: marked)
 
 
 def _asks(request: Any) -> bool:
     """Return True if the request already has a cache directive."""
-    said = [message.content for message in (request.system_message, *request.messages) if message is not None]
-    blocks = [block for content in said if isinstance(content, list) for block in content if isinstance(block, dict)]
+    contents = [message.content for message in (request.system_message, *request.messages) if message is not None]
+    blocks = [
+        block for content in contents if isinstance(content, list) for block in content if isinstance(block, dict)
+    ]
     tools = [tool if isinstance(tool, dict) else getattr(tool, "extras", None) or {} for tool in request.tools]
     settings = [request.model_settings, getattr(request.model, "model_kwargs", None) or {}]
     return any("cache_control" in each for each in (*blocks, *tools, *settings))
 
 
-def _tell(turn: ShadowTurn, response: Any) -> None:
+def _report_usage(pending: MirroredRequest, response: Any) -> None:
     """Report the usage in a response."""
     response = getattr(response, "model_response", response)
     for message in getattr(response, "result", [response]):
         usage = getattr(message, "usage_metadata", None)
         if usage:
-            cached = usage.get("input_token_details", {}).get("cache_read")
-            turn.answered(context=usage.get("input_tokens"), cached=cached)
+            cached_tokens = usage.get("input_token_details", {}).get("cache_read")
+            pending.report_usage(context=usage.get("input_tokens"), cached=cached_tokens)
 
 
 # ── mirror ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shadow(request: Any) -> Shadow | None:
+def _mirror_messages(request: Any) -> WireMirror | None:
     """Mirror the messages; None if the provider drops or reorders some, because a marker could refer to these."""
-    model, bound = _served(request.model)
-    writes = _package(model)
-    if _is_cut(model, {**bound, **request.model_settings}, writes.clears):
+    model, bound_settings = _find_chat_model(request.model)
+    quirks = _provider_quirks(model)
+    if _loses_history(model, {**bound_settings, **request.model_settings}, quirks.clearing_format):
         return None
-    if writes.objects and not _is_straight(request.messages):
+    if quirks.sends_objects and not _has_adjacent_results(request.messages):
         return None
-    shadow = Shadow()
+    mirror = WireMirror()
     for at, message in enumerate(request.messages):
         if isinstance(message, ToolMessage):
-            failed = writes.failures and message.status == "error"
-            shadow.result(message.tool_call_id, [None] if failed else _texts(message.content, writes.objects), at)
+            is_fixed = quirks.marks_failures and message.status == "error"
+            mirror.add_result(
+                message.tool_call_id, [None] if is_fixed else _result_texts(message.content, quirks.sends_objects), at
+            )
         elif isinstance(message, AIMessage):
-            shadow.assistant(str(message.text), _calls(message, writes.objects))
+            mirror.add_assistant(str(message.text), _message_calls(message, quirks.sends_objects))
         elif isinstance(message, HumanMessage):
-            shadow.user(_said(message.content))
+            mirror.add_user(_user_texts(message.content))
         elif isinstance(message, SystemMessage):
-            shadow.system(str(message.text))
+            mirror.add_system(str(message.text))
         else:
             raise TypeError(f"{type(message).__name__} is not known")
-    return shadow
+    return mirror
 
 
-def _served(model: Any) -> tuple[Any, dict[str, Any]]:
+def _find_chat_model(model: Any) -> tuple[Any, dict[str, Any]]:
     """Return the chat model and the settings bound to it. Raises TypeError if the model cannot be determined."""
-    bound: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     while not isinstance(model, BaseChatModel):
         if isinstance(model, RunnableBinding):
-            model, bound = model.bound, {**model.kwargs, **bound}
-        elif (made := getattr(type(model), "_model", None)) is not None:  # `init_chat_model`
-            model = made(model, get_config())
+            model, settings = model.bound, {**model.kwargs, **settings}
+        elif (make_model := getattr(type(model), "_model", None)) is not None:  # `init_chat_model`
+            model = make_model(model, get_config())
         else:
             raise TypeError(f"{type(model).__name__} is an unknown kind of chat model")
-    return model, bound
+    return model, settings
 
 
-def _package(model: Any) -> Writes:
+def _provider_quirks(model: Any) -> ProviderQuirks:
     """Return the package properties of a model, found by its base classes."""
     names = (each.__module__.partition(".")[0] for each in type(model).__mro__)
-    return next((PACKAGES[name] for name in names if name in PACKAGES), Writes())
+    return next((PACKAGES[name] for name in names if name in PACKAGES), ProviderQuirks())
 
 
-def _is_cut(model: Any, settings: dict[str, Any], wire: str) -> bool:
+def _loses_history(model: Any, settings: dict[str, Any], format_name: str) -> bool:
     settings = {**(getattr(model, "model_kwargs", None) or {}), **settings}
     head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
-    dialect = formats.named(wire)
+    dialect = formats.format_named(format_name)
     # Only a response would show whether the provider really removed something, and it is not visible here.
     is_cut = dialect.clears_history(head) or dialect.manages_context(head)
     return is_cut or bool(getattr(model, "use_previous_response_id", False))
 
 
-def _is_straight(messages: Sequence[Any]) -> bool:
+def _has_adjacent_results(messages: Sequence[Any]) -> bool:
     """Return True if each result follows its call. Gemini's package moves results there and drops all others."""
-    made: set[Any] = set()
+    call_ids: set[Any] = set()
     for message in messages:
         if not isinstance(message, ToolMessage):
-            made = {call["id"] for call in message.tool_calls} if isinstance(message, AIMessage) else set()
-        elif message.tool_call_id in made:
-            made.remove(message.tool_call_id)
+            call_ids = {call["id"] for call in message.tool_calls} if isinstance(message, AIMessage) else set()
+        elif message.tool_call_id in call_ids:
+            call_ids.remove(message.tool_call_id)
         else:
             return False
     return True
 
 
-def _calls(message: AIMessage, objects: bool) -> list[tuple[str, str, Any]]:
-    made = [*message.tool_calls, *(() if objects else message.invalid_tool_calls)]
-    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") in CALLS]
-    if not {block.get("call_id") or block.get("id") for block in blocks} <= {call["id"] for call in made}:
+def _message_calls(message: AIMessage, sends_objects: bool) -> list[tuple[str, str, Any]]:
+    all_calls = [*message.tool_calls, *(() if sends_objects else message.invalid_tool_calls)]
+    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") in CALL_TYPES]
+    if not {block.get("call_id") or block.get("id") for block in blocks} <= {call["id"] for call in all_calls}:
         raise ValueError("a message has calls in its content that are not among its calls")
-    return [(call["id"] or "", call["name"] or "", call["args"] or {}) for call in made]
+    return [(call["id"] or "", call["name"] or "", call["args"] or {}) for call in all_calls]
 
 
-def _said(content: Any) -> str | list[str | None]:
+def _user_texts(content: Any) -> str | list[str | None]:
     if isinstance(content, str):
         return content
     blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
     return [block["text"] if block.get("type") == "text" else None for block in blocks]
 
 
-def _texts(content: Any, objects: bool) -> str | list[str | None]:
+def _result_texts(content: Any, sends_objects: bool) -> str | list[str | None]:
     """Return the texts of a result. None is a placeholder for content that packages write in different ways."""
     if isinstance(content, str):
-        return [None] if objects and _is_json(content) else content
-    if objects or not all(isinstance(block, dict) and (_is_text(block) or _is_picture(block)) for block in content):
+        return [None] if sends_objects and _is_json(content) else content
+    if sends_objects or not all(isinstance(block, dict) and (_is_text(block) or _is_image(block)) for block in content):
         return [None]
     return [block["text"] if _is_text(block) else None for block in content]
 
@@ -257,24 +261,24 @@ def _is_text(block: Any) -> bool:
     return block.get("type") == "text" and isinstance(text, str) and bool(text.strip())
 
 
-def _is_picture(block: Any) -> bool:
-    return block.get("type") in PICTURES
+def _is_image(block: Any) -> bool:
+    return block.get("type") in IMAGE_TYPES
 
 
 # ── changed messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rewritten(request: Any, turn: ShadowTurn) -> Any:
-    if not turn.results:
+def _with_results(request: Any, pending: MirroredRequest) -> Any:
+    if not pending.results:
         return request
     messages = [*request.messages]
-    for at, texts in turn.results.items():
-        messages[at] = messages[at].model_copy(update={"content": _content(messages[at].content, texts)})
+    for at, texts in pending.results.items():
+        messages[at] = messages[at].model_copy(update={"content": _with_texts(messages[at].content, texts)})
     return request.override(messages=messages)
 
 
-def _content(content: Any, texts: Sequence[str]) -> Any:
+def _with_texts(content: Any, texts: Sequence[str]) -> Any:
     if isinstance(content, str):
         return texts[0]
-    left = iter(texts)
-    return [{**block, "text": next(left)} if _is_text(block) else block for block in content]
+    remaining = iter(texts)
+    return [{**block, "text": next(remaining)} if _is_text(block) else block for block in content]

@@ -21,18 +21,18 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..live import RewriteResult
-from ._litellm import HEAD, asks, marked_for_claude
-from ._seat import Seat, Turn, failing_open, missing, safely
-from ._words import has_words
+from ._litellm_cache import CACHE_PARAMS, add_breakpoints, has_cache_directives
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._user_text import starts_with_user_text
 
 try:
     import litellm
     from litellm.integrations.custom_logger import CustomLogger
 except ModuleNotFoundError as error:
-    raise missing(error, "litellm", "litellm") from None
+    raise missing_framework_error(error, "litellm", "litellm") from None
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -47,16 +47,16 @@ HISTORIES = {
 }
 """By type of call: the argument with the history, and its wire format."""
 
-AS_GIVEN = frozenset({"openai", "azure", "anthropic"})
+UNCHANGED_RESULTS = frozenset({"openai", "azure", "anthropic"})
 """Providers that get every text of a result unchanged, in all types of calls."""
-OBJECTS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
+OBJECT_PROVIDERS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
 """Providers for which LiteLLM converts a result with JSON or an image data URL to an object."""
-OWN_OBJECTS, TRANSLATED = "gemini", "openai-chat"
+OBJECT_FORMAT, TRANSLATED_FORMAT = "gemini", "openai-chat"
 """The format in which results are always objects, and the format that LiteLLM translates to others."""
-FAMILIES = {"claude": "anthropic"}
+MODEL_PROVIDERS = {"claude": "anthropic"}
 """Models for which LiteLLM uses one provider's blocks, with every host of the model."""
-WRITTEN_OUT = ("{", "[", "data:")
-NO_TEXT = [{"type": "image_url"}]
+OBJECT_PREFIXES = ("{", "[", "data:")
+PLACEHOLDER = [{"type": "image_url"}]
 
 POSITIONAL = ("model", "messages")
 """Positional arguments of `completion`."""
@@ -64,28 +64,28 @@ MAX_CALLS = 1000
 """Maximum number of calls that wait for usage. A stream that is not read to its end never reports usage."""
 
 
-class Call(NamedTuple):
+class LiteLLMCall(NamedTuple):
     """A call that waits for its usage."""
 
     type: str
-    turn: Turn
-    marked: bool = False
+    pending: PendingRequest
+    has_directives: bool = False
 
 
-class Given(NamedTuple):
+class CallHistory(NamedTuple):
     """The history of a call, and a copy to compact, with placeholders for results that LiteLLM converts."""
 
     history: list[Any]
-    shown: list[Any]
+    compactable: list[Any]
 
-    def rewritten(self, turn: Turn) -> list[Any]:
-        if self.shown is self.history or turn.history is self.shown:
-            return self.history if turn.history is self.shown else turn.history
-        if len(turn.history) != len(self.history):
-            turn.refused()
+    def merge_changes(self, pending: PendingRequest) -> list[Any]:
+        if self.compactable is self.history or pending.history is self.compactable:
+            return self.history if pending.history is self.compactable else pending.history
+        if len(pending.history) != len(self.history):
+            pending.report_rejection()
             return self.history
-        every = zip(self.history, self.shown, turn.history, strict=True)
-        return [new if shown is old else old for old, shown, new in every]
+        triples = zip(self.history, self.compactable, pending.history, strict=True)
+        return [new if before is old else old for old, before, new in triples]
 
 
 class IbidemCallback(CustomLogger):
@@ -105,84 +105,91 @@ class IbidemCallback(CustomLogger):
         cache: CacheMode = "off",
     ) -> None:
         super().__init__()
-        self._seat = Seat(profile, session=session, store=store, cache=cache)
-        self._caches = cache != "off"
-        self._calls: OrderedDict[str, Call] = OrderedDict()
+        self._rewriter = RequestRewriter(profile, session=session, store=store, cache=cache)
+        self._uses_cache = cache != "off"
+        self._calls: OrderedDict[str, LiteLLMCall] = OrderedDict()
         self._lock = threading.Lock()
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Rewrite a call. LiteLLM runs this for every attempt, and again if it translates the call to another type."""
-        with failing_open():
+        with log_errors():
             type, call = str(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id") or "")
             key, format = HISTORIES.get(type, ("", ""))
-            known = self._calls.get(call)
-            if not isinstance(kwargs.get(key), list) or (known is not None and known.type != type):
+            earlier_call = self._calls.get(call)
+            if not isinstance(kwargs.get(key), list) or (earlier_call is not None and earlier_call.type != type):
                 return None
-            given = _given(kwargs[key], format, kwargs)
-            if given is not None:
-                turn = await self._seat.arewrite(format, given.shown, **self._named(kwargs))
-                plain = {**kwargs, key: given.rewritten(turn)}
-                sent = self._marked(plain, key, turn)
+            history = _find_call_history(kwargs[key], format, kwargs)
+            if history is not None:
+                pending = await self._rewriter.arewrite(format, history.compactable, **self._rewrite_arguments(kwargs))
+                plain = {**kwargs, key: history.merge_changes(pending)}
+                new_kwargs = self._with_cache_directives(plain, key, pending)
                 if call:
-                    self._expect(call, type, turn, turn.marked or sent is not plain)
-                return sent
+                    self._await_usage(call, type, pending, pending.has_directives or new_kwargs is not plain)
+                return new_kwargs
         return None
 
     def completion(self, *args: Any, **kwargs: Any) -> Any:
         """Call `litellm.completion` with the history rewritten, streamed or not."""
-        named = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
-        as_it_is: tuple[Turn | None, dict[str, Any], bool] = (None, named, False)
-        turn, sent, marked = safely(self._prepared, named, otherwise=as_it_is)
-        if turn is not None and named.get("stream"):  # its usage is known only at the end of the stream
-            call = named.get("litellm_call_id") or str(uuid.uuid4())
-            heard = {"litellm_call_id": call, "success_callback": [*(named.get("success_callback") or ()), self]}
-            named, sent = {**named, **heard}, {**sent, **heard}
-            self._expect(call, "completion", turn)
+        arguments = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
+        unchanged_call: tuple[PendingRequest | None, dict[str, Any], bool] = (None, arguments, False)
+        pending, new_arguments, has_directives = call_or_default(self._prepare_call, arguments, default=unchanged_call)
+        if pending is not None and arguments.get("stream"):  # its usage is known only at the end of the stream
+            call = arguments.get("litellm_call_id") or str(uuid.uuid4())
+            usage_options = {
+                "litellm_call_id": call,
+                "success_callback": [*(arguments.get("success_callback") or ()), self],
+            }
+            arguments, new_arguments = {**arguments, **usage_options}, {**new_arguments, **usage_options}
+            self._await_usage(call, "completion", pending)
         try:
-            response = _called(args, sent)
+            response = _call_litellm(args, new_arguments)
         except litellm.BadRequestError:
-            if turn is None or not marked:
+            if pending is None or not has_directives:
                 raise
-            response = _called(args, named)
-            turn.refused()  # because of our cache directives: the provider accepted the call without them
-        if turn is not None and not named.get("stream"):
-            with failing_open():
+            response = _call_litellm(args, arguments)
+            pending.report_rejection()  # because of our cache directives: the provider accepted the call without them
+        if pending is not None and not arguments.get("stream"):
+            with log_errors():
                 if not response._hidden_params.get("cache_hit"):
-                    turn.answered(**counted(response.usage))
+                    pending.report_usage(**usage_from_call(response.usage))
         return response
 
-    def _prepared(self, named: dict[str, Any]) -> tuple[Turn | None, dict[str, Any], bool]:
+    def _prepare_call(self, arguments: dict[str, Any]) -> tuple[PendingRequest | None, dict[str, Any], bool]:
         """Return the call to make, and whether it has cache directives of ours."""
         key, format = HISTORIES["completion"]
-        messages = named.get(key)
-        given = _given(messages, format, named) if isinstance(messages, list) else None
-        if given is None:
-            return None, named, False
-        turn = self._seat.rewrite(format, given.shown, **self._named(named))
-        plain = {**named, key: given.rewritten(turn)}
-        sent = self._marked(plain, key, turn)
-        return turn, sent, sent is not plain
+        messages = arguments.get(key)
+        history = _find_call_history(messages, format, arguments) if isinstance(messages, list) else None
+        if history is None:
+            return None, arguments, False
+        pending = self._rewriter.rewrite(format, history.compactable, **self._rewrite_arguments(arguments))
+        plain = {**arguments, key: history.merge_changes(pending)}
+        new_arguments = self._with_cache_directives(plain, key, pending)
+        return pending, new_arguments, new_arguments is not plain
 
-    def _marked(self, call: dict[str, Any], key: str, turn: Turn) -> dict[str, Any]:
+    def _with_cache_directives(self, call: dict[str, Any], key: str, pending: PendingRequest) -> dict[str, Any]:
         """Return a call with cache directives; the same object if none were added."""
-        if not self._caches or asks(call, key):
+        if not self._uses_cache or has_cache_directives(call, key):
             return call
-        if turn.head:
-            known = litellm.get_supported_openai_params(*litellm.get_llm_provider(str(call["model"]))[:2]) or ()
-            taken = {name: value for name, value in turn.head.items() if name in call or name in known}
-            return {**call, **taken} if taken else call
-        if turn.format == TRANSLATED and _provider(call) in FAMILIES.values():
-            return safely(marked_for_claude, call, turn, str(call["model"]), otherwise=call)
+        if pending.params:
+            supported_params = (
+                litellm.get_supported_openai_params(*litellm.get_llm_provider(str(call["model"]))[:2]) or ()
+            )
+            new_params = {
+                name: value for name, value in pending.params.items() if name in call or name in supported_params
+            }
+            return {**call, **new_params} if new_params else call
+        if pending.format == TRANSLATED_FORMAT and _provider_name(call) in MODEL_PROVIDERS.values():
+            return call_or_default(add_breakpoints, call, pending, str(call["model"]), default=call)
         return call
 
-    def _named(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        named: dict[str, Any] = {
+    def _rewrite_arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
             "model": str(kwargs.get("model") or ""),
             "conversation": str(kwargs.get("litellm_session_id") or ""),
         }
-        if self._caches:
-            named["head"] = {name: kwargs[name] for name in HEAD if kwargs.get(name) is not None}
-        return named
+        if self._uses_cache:
+            arguments["head"] = {name: kwargs[name] for name in CACHE_PARAMS if kwargs.get(name) is not None}
+        return arguments
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
@@ -191,14 +198,14 @@ class IbidemCallback(CustomLogger):
 
     def log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
         """Report the usage of a call, unless the response is from LiteLLM's cache."""
-        with failing_open():
+        with log_errors():
             with self._lock:
                 call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
-            told = kwargs.get("standard_logging_object")
-            if call is not None and told and not kwargs.get("cache_hit"):
-                usage = (told.get("metadata") or {}).get("usage_object") or {}
-                cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-                call.turn.answered(context=told.get("prompt_tokens") or None, cached=cached)
+            log_object = kwargs.get("standard_logging_object")
+            if call is not None and log_object and not kwargs.get("cache_hit"):
+                usage = (log_object.get("metadata") or {}).get("usage_object") or {}
+                cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+                call.pending.report_usage(context=log_object.get("prompt_tokens") or None, cached=cached_tokens)
 
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
@@ -206,72 +213,84 @@ class IbidemCallback(CustomLogger):
         self.log_failure_event(kwargs, response_obj, start_time, end_time)
 
     def log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
-        with failing_open():
+        with log_errors():
             with self._lock:
                 call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
-            if call is not None and call.marked and isinstance(kwargs.get("exception"), litellm.BadRequestError):
-                self._seat.refuse(call.turn.outcome)
+            if (
+                call is not None
+                and call.has_directives
+                and isinstance(kwargs.get("exception"), litellm.BadRequestError)
+            ):
+                self._rewriter.record_rejection(call.pending.outcome)
 
-    def _expect(self, name: str, type: str, turn: Turn, marked: bool = False) -> None:
+    def _await_usage(self, name: str, type: str, pending: PendingRequest, has_directives: bool = False) -> None:
         with self._lock:
-            self._calls[name] = Call(type, _waiting(turn), marked)
+            self._calls[name] = LiteLLMCall(type, _without_history(pending), has_directives)
             self._calls.move_to_end(name)
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
 
 
-def counted(usage: Any) -> dict[str, int | None]:
+def usage_from_call(usage: Any) -> dict[str, int | None]:
     """Return the token counts in a response of LiteLLM, which have different names in each API."""
     details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
     context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
     return {"context": context, "cached": getattr(details, "cached_tokens", None)}
 
 
-def _waiting(turn: Turn) -> Turn:
+def _without_history(pending: PendingRequest) -> PendingRequest:
     """Return a copy without the history, to report usage later. Some calls never report it, so memory must be small."""
-    outcome = turn.outcome
+    outcome = pending.outcome
     conversation = outcome.conversation if outcome.follows_counts else None
-    return Turn(turn._seat, RewriteResult(result=outcome.result, conversation=conversation, place=outcome.place), [])
+    return PendingRequest(
+        pending._rewriter,
+        RewriteResult(result=outcome.result, conversation=conversation, position=outcome.position),
+        [],
+    )
 
 
-def shown(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given:
+def call_history(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> CallHistory:
     """Return the history to compact, for adapters that call LiteLLM. It is empty if its translation is unknown."""
-    return safely(_given, history, format, kwargs, otherwise=None) or Given(history, [])
+    return call_or_default(_find_call_history, history, format, kwargs, default=None) or CallHistory(history, [])
 
 
-def _given(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given | None:
+def _find_call_history(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> CallHistory | None:
     """Return the history to compact; None if it is unknown how LiteLLM translates it."""
-    provider = _provider(kwargs)
-    if not has_words(history):
+    provider = _provider_name(kwargs)
+    if not starts_with_user_text(history):
         return None
-    if provider in AS_GIVEN or (format == OWN_OBJECTS and provider in OBJECTS):
-        return Given(history, history)
-    return Given(history, [_shown(each, provider) for each in history]) if format == TRANSLATED else None
+    if provider in UNCHANGED_RESULTS or (format == OBJECT_FORMAT and provider in OBJECT_PROVIDERS):
+        return CallHistory(history, history)
+    return (
+        CallHistory(history, [_mask_result(each, provider) for each in history])
+        if format == TRANSLATED_FORMAT
+        else None
+    )
 
 
-def _provider(kwargs: Mapping[str, Any]) -> str:
+def _provider_name(kwargs: Mapping[str, Any]) -> str:
     model = str(kwargs.get("model") or "")
-    if served := next((each for family, each in FAMILIES.items() if family in model), ""):
-        return served
+    if provider := next((each for family, each in MODEL_PROVIDERS.items() if family in model), ""):
+        return provider
     options = {name: kwargs.get(name) for name in ("custom_llm_provider", "api_base")}
     return str(litellm.get_llm_provider(model, **options)[1])
 
 
-def _shown(message: Any, provider: str) -> Any:
+def _mask_result(message: Any, provider: str) -> Any:
     """Replace a result by a placeholder if LiteLLM joins its texts or converts it to an object."""
     if not isinstance(message, Mapping) or message.get("role") != "tool":
         return message
     content = message.get("content")
     texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
-    otherwise = provider in OBJECTS and "".join(texts).lstrip().startswith(WRITTEN_OUT)
-    return {**message, "content": NO_TEXT} if otherwise or len([*filter(None, texts)]) > 1 else message
+    is_converted = provider in OBJECT_PROVIDERS and "".join(texts).lstrip().startswith(OBJECT_PREFIXES)
+    return {**message, "content": PLACEHOLDER} if is_converted or len([*filter(None, texts)]) > 1 else message
 
 
-def _called(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _call_litellm(args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
     """Call `litellm.completion` with the same positional arguments as the caller."""
-    placed = POSITIONAL[: len(args)]
-    rest = {name: value for name, value in named.items() if name not in placed}
-    return litellm.completion(*(named[name] for name in placed), *args[len(POSITIONAL) :], **rest)
+    positional_names = POSITIONAL[: len(args)]
+    rest = {name: value for name, value in arguments.items() if name not in positional_names}
+    return litellm.completion(*(arguments[name] for name in positional_names), *args[len(POSITIONAL) :], **rest)
 
 
 callback = IbidemCallback()

@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ..billing.prices import Prices
-from ._caching import checked_cache
-from ._seat import Seat, bounded, failing_open, missing
+from ._cache_option import check_cache_mode
+from ._request_rewriter import RequestRewriter, check_tested_version, log_errors, missing_framework_error
 
 try:
     from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig
     from minisweagent.models.litellm_response_model import LitellmResponseModel, LitellmResponseModelConfig
 except ModuleNotFoundError as error:
-    raise missing(error, "mini_swe_agent", "mini-swe-agent mcp") from None
+    raise missing_framework_error(error, "mini_swe_agent", "mini-swe-agent mcp") from None
 
-from .litellm import counted, shown
+from .litellm import call_history, usage_from_call
 
-bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
+check_tested_version("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
 
 
 class IbidemLitellmModelConfig(LitellmModelConfig):
@@ -36,7 +36,7 @@ class IbidemLitellmResponseModelConfig(LitellmResponseModelConfig):
     """Same as in the other model. No provider with the Responses API needs cache breakpoints."""
 
 
-class Rewriting:
+class RewritingMixin:
     """Mixin for a model class. It rewrites every attempt of a request."""
 
     wire: ClassVar[str]
@@ -45,27 +45,27 @@ class Rewriting:
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         config = self.config
-        mode = checked_cache(
+        mode = check_cache_mode(
             config.ibidem_cache, "this model", "it supports only a TTL of five minutes", name="ibidem_cache"
         )
-        if mode == "auto" and "set_cache_control" not in config.model_fields_set and self._wants_marks():
+        if mode == "auto" and "set_cache_control" not in config.model_fields_set and self._needs_breakpoints():
             config.set_cache_control = "default_end"
-        self._seat = Seat(config.ibidem_profile)
+        self._rewriter = RequestRewriter(config.ibidem_profile)
 
-    def _wants_marks(self) -> bool:
+    def _needs_breakpoints(self) -> bool:
         return Prices().of(self.config.model_name, self.wire).caching.marks
 
     def _query(self, messages: list[Any], **kwargs: Any) -> Any:
         model = self.config.model_name
-        given = shown(messages, self.wire, {**self.config.model_kwargs, "model": model})
-        turn = self._seat.rewrite(self.wire, given.shown, model=model)
-        response = super()._query(given.rewritten(turn), **kwargs)  # type: ignore[misc]
-        with failing_open():
-            turn.answered(**counted(response.usage))
+        history = call_history(messages, self.wire, {**self.config.model_kwargs, "model": model})
+        pending = self._rewriter.rewrite(self.wire, history.compactable, model=model)
+        response = super()._query(history.merge_changes(pending), **kwargs)  # type: ignore[misc]
+        with log_errors():
+            pending.report_usage(**usage_from_call(response.usage))
         return response
 
 
-class IbidemLitellmModel(Rewriting, LitellmModel):
+class IbidemLitellmModel(RewritingMixin, LitellmModel):
     """`LitellmModel` with the additional settings `ibidem_profile` and `ibidem_cache`."""
 
     wire: ClassVar[str] = "openai-chat"
@@ -74,7 +74,7 @@ class IbidemLitellmModel(Rewriting, LitellmModel):
         super().__init__(config_class=config_class, **kwargs)
 
 
-class IbidemLitellmResponseModel(Rewriting, LitellmResponseModel):
+class IbidemLitellmResponseModel(RewritingMixin, LitellmResponseModel):
     """`LitellmResponseModel` with the additional settings `ibidem_profile` and `ibidem_cache`."""
 
     wire: ClassVar[str] = "openai-responses"

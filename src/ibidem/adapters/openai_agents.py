@@ -15,25 +15,25 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ._caching import checked_cache
-from ._seat import Seat, Turn, failing_open, missing, safely
-from ._words import has_words
+from ._cache_option import check_cache_mode
+from ._request_rewriter import PendingRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._user_text import starts_with_user_text
 
 try:
     from agents import RunHooks
 except ModuleNotFoundError as error:
-    raise missing(error, "openai_agents", "openai-agents") from error
+    raise missing_framework_error(error, "openai_agents", "openai-agents") from error
 
 if TYPE_CHECKING:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
 FORMAT = "openai-responses"
 
-_last: ContextVar[Turn | None] = ContextVar("ibidem_last_turn", default=None)
+_last_request: ContextVar[PendingRequest | None] = ContextVar("ibidem_last_turn", default=None)
 """Last rewritten request of this task. The next model call of the task sends it."""
 
 
@@ -51,24 +51,24 @@ class InputFilter:
         cache: CacheMode = "off",
     ) -> None:
         instead = 'set ModelSettings(extra_args={"prompt_cache_key": …})'
-        checked_cache(cache, "a filter", instead, auto=False)
-        self._seat = Seat(profile, session=session, store=store)
-        self._after = after
+        check_cache_mode(cache, "a filter", instead, auto=False)
+        self._rewriter = RequestRewriter(profile, session=session, store=store)
+        self._first_filter = after
         self._conversation = conversation
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        _last.set(None)
-        given = data.model_data
-        if self._after is not None:
-            filtered = self._after(data)
-            given = await filtered if inspect.isawaitable(filtered) else filtered
-        if not safely(_whole, given.input, otherwise=False):
-            return given
-        named = self._conversation
-        name = named if isinstance(named, str) else safely(named, data, otherwise="")
-        turn = await self._seat.arewrite(FORMAT, given.input, model=_model(data), conversation=name)
-        _last.set(turn)
-        return given if turn.history is given.input else replace(given, input=turn.history)
+        _last_request.set(None)
+        model_data = data.model_data
+        if self._first_filter is not None:
+            filter_result = self._first_filter(data)
+            model_data = await filter_result if inspect.isawaitable(filter_result) else filter_result
+        if not call_or_default(_is_complete, model_data.input, default=False):
+            return model_data
+        conversation = self._conversation
+        name = conversation if isinstance(conversation, str) else call_or_default(conversation, data, default="")
+        pending = await self._rewriter.arewrite(FORMAT, model_data.input, model=_model_name(data), conversation=name)
+        _last_request.set(pending)
+        return model_data if pending.history is model_data.input else replace(model_data, input=pending.history)
 
 
 def input_filter(data: CallModelData[Any] | str | None = None, /, **settings: Any) -> Any:
@@ -81,10 +81,10 @@ def input_filter(data: CallModelData[Any] | str | None = None, /, **settings: An
     """
     if data is None or isinstance(data, str):
         return InputFilter(*([] if data is None else [data]), **settings)
-    return _usual(data)
+    return _default_filter(data)
 
 
-_usual = InputFilter()
+_default_filter = InputFilter()
 
 
 class UsageHooks(RunHooks):
@@ -94,25 +94,25 @@ class UsageHooks(RunHooks):
     """
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        with failing_open():
-            turn, usage = _last.get(), response.usage
-            if turn is not None:
-                turn.answered(context=usage.input_tokens, cached=usage.input_tokens_details.cached_tokens)
+        with log_errors():
+            pending, usage = _last_request.get(), response.usage
+            if pending is not None:
+                pending.report_usage(context=usage.input_tokens, cached=usage.input_tokens_details.cached_tokens)
 
 
-def _model(data: CallModelData[Any]) -> str:
-    named = getattr(data.agent, "model", None)
-    named = getattr(named, "model", named)
-    return named if isinstance(named, str) else ""
+def _model_name(data: CallModelData[Any]) -> str:
+    model = getattr(data.agent, "model", None)
+    model = getattr(model, "model", model)
+    return model if isinstance(model, str) else ""
 
 
-def _whole(items: list[Any]) -> bool:
+def _is_complete(items: list[Any]) -> bool:
     """Return True if every result has its call, no result is a duplicate, and the first texts are from the user.
 
     A missing call means that the provider stores the earlier history. The SDK removes duplicates, which would change
     the numbers of results. After a handoff, the first text may be a summary by the model.
     """
-    named = [item for item in items if isinstance(item, dict) and "call_id" in item]
-    calls = {item["call_id"] for item in named if "output" not in item}
-    answered = [item["call_id"] for item in named if "output" in item]
-    return has_words(items) and len(set(answered)) == len(answered) and calls.issuperset(answered)
+    linked_items = [item for item in items if isinstance(item, dict) and "call_id" in item]
+    calls = {item["call_id"] for item in linked_items if "output" not in item}
+    result_ids = [item["call_id"] for item in linked_items if "output" in item]
+    return starts_with_user_text(items) and len(set(result_ids)) == len(result_ids) and calls.issuperset(result_ids)

@@ -16,34 +16,34 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..providers.rejections import REFUSAL_STATUSES
-from ._caching import checked_cache
-from ._marks import SYSTEM, Spot, spots
-from ._seat import Seat, ShadowTurn, failing_open, missing, safely
-from ._shadow import Shadow
+from ..providers.rejections import REJECTION_STATUSES
+from ._breakpoints import SYSTEM, FrameworkBreakpoint, breakpoint_positions
+from ._cache_option import check_cache_mode
+from ._request_rewriter import MirroredRequest, RequestRewriter, call_or_default, log_errors, missing_framework_error
+from ._wire_mirror import WireMirror
 
 try:
     from strands.middleware import ModelStopReason
 except ModuleNotFoundError as error:
-    raise missing(error, "strands", "'strands-agents>=1.62'") from error
+    raise missing_framework_error(error, "strands", "'strands-agents>=1.62'") from error
 
 if TYPE_CHECKING:
-    from ..billing.lifetimes import CacheMode
+    from ..billing.cache_ttl import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
 __all__ = ["Middleware", "middleware"]
 
-PARTED = ("AnthropicModel", "BedrockModel")
+SEPARATE_TEXT_MODELS = ("AnthropicModel", "BedrockModel")
 """Models that send each text of a result separately. Others join the texts or add some."""
-NOT_SAID = {"toolResult", "toolUse", "cachePoint"}
+NON_MESSAGE_BLOCKS = {"toolResult", "toolUse", "cachePoint"}
 POINT = "cachePoint"
-SETTINGS = ("cache_config", "cache_prompt", "cache_tools")
+CACHE_SETTINGS = ("cache_config", "cache_prompt", "cache_tools")
 """Cache settings of a model. If the user set one, nothing is added."""
-CARRIERS = {"text": "text", "toolUse": "tool_use", "toolResult": "tool_result", "image": "image"}
+BLOCK_NAMES = {"text": "text", "toolUse": "tool_use", "toolResult": "tool_result", "image": "image"}
 """Blocks that a cache point can follow, with their names in Anthropic's format."""
 
-Place = tuple[int, int]
+ResultPosition = tuple[int, int]
 """Position of a result: indexes of the message and of the block in it."""
 
 
@@ -59,91 +59,96 @@ class Middleware:
         cache: CacheMode = "off",
     ) -> None:
         instead = 'set cache_config=CacheConfig(ttl="1h") of the model'
-        self._seat = Seat(profile, session=session, store=store, cache=checked_cache(cache, "this middleware", instead))
+        self._rewriter = RequestRewriter(
+            profile, session=session, store=store, cache=check_cache_mode(cache, "this middleware", instead)
+        )
 
     def __call__(self, context: Any = None, next_fn: Callable[[Any], Any] | None = None, **options: Any) -> Any:
         """Handle a model call of Strands. With only a profile or options, return another middleware with these."""
         if context is None or isinstance(context, str):
             return Middleware(*filter(None, (context,)), **options)
-        return self._changed(context) if next_fn is None else self._around(context, next_fn)
+        return self._rewrite_input(context) if next_fn is None else self._wrap_call(context, next_fn)
 
-    async def _changed(self, context: Any) -> Any:
-        context, turn = await self._rewritten(context)
-        return context if turn is None else safely(_marked, context, turn, otherwise=context)
+    async def _rewrite_input(self, context: Any) -> Any:
+        context, pending = await self._rewrite_context(context)
+        return context if pending is None else call_or_default(_with_cache_points, context, pending, default=context)
 
-    async def _around(self, given: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
-        plain, turn = await self._rewritten(given)
-        context = plain if turn is None else safely(_marked, plain, turn, otherwise=plain)
-        begun = False
+    async def _wrap_call(self, original: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
+        edited, pending = await self._rewrite_context(original)
+        context = edited if pending is None else call_or_default(_with_cache_points, edited, pending, default=edited)
+        has_started = False
         try:
             async for event in next_fn(context):
-                begun = True
-                if turn is not None and isinstance(event, ModelStopReason):
-                    with failing_open():
-                        _tell(turn, event.usage)
+                has_started = True
+                if pending is not None and isinstance(event, ModelStopReason):
+                    with log_errors():
+                        _report_usage(pending, event.usage)
                 yield event
         except Exception as error:
-            if turn is None or context is plain or begun or not _is_refusal(error):
+            if pending is None or context is edited or has_started or not _is_rejection(error):
                 raise
-            turn.refused()  # maybe because of our cache points: send the original, and add no points later
+            pending.report_rejection()  # maybe because of our cache points: send the original, and add no points later
         else:
             return
-        async for event in next_fn(given):
+        async for event in next_fn(original):
             yield event
 
-    async def _rewritten(self, context: Any) -> tuple[Any, ShadowTurn | None]:
-        shadow = safely(_shadow, context, otherwise=None)
-        if shadow is None:
+    async def _rewrite_context(self, context: Any) -> tuple[Any, MirroredRequest | None]:
+        mirror = call_or_default(_mirror_messages, context, default=None)
+        if mirror is None:
             return context, None
-        model, conversation = safely(_model, context, otherwise=""), safely(_conversation, context.agent, otherwise="")
-        turn = await self._seat.arewrite_shadow(shadow, model=model, conversation=conversation)
-        return safely(_with, context, turn.results, otherwise=context), turn
+        model, conversation = (
+            call_or_default(_model_id, context, default=""),
+            call_or_default(_conversation_id, context.agent, default=""),
+        )
+        pending = await self._rewriter.arewrite_mirror(mirror, model=model, conversation=conversation)
+        return call_or_default(_with_results, context, pending.results, default=context), pending
 
 
 middleware = Middleware()
 
 
-def _shadow(context: Any) -> Shadow:
-    shadow = Shadow()
-    parted = _is_parted(context.model)
+def _mirror_messages(context: Any) -> WireMirror:
+    mirror = WireMirror()
+    is_separate = _sends_separate_texts(context.model)
     for index, message in enumerate(context.messages):
         blocks = message["content"]
         for place, block in enumerate(blocks):
             if (result := block.get("toolResult")) is not None:
-                failed = result.get("status") == "error"  # such results stay as they are
-                texts = [None] if failed else _texts(result["content"], parted)
-                shadow.result(result["toolUseId"], texts, (index, place))
-        said = [block.get("text") for block in blocks if not block.keys() & NOT_SAID]
+                is_failed = result.get("status") == "error"  # such results stay as they are
+                texts = [None] if is_failed else _result_texts(result["content"], is_separate)
+                mirror.add_result(result["toolUseId"], texts, (index, place))
+        message_texts = [block.get("text") for block in blocks if not block.keys() & NON_MESSAGE_BLOCKS]
         calls = [block["toolUse"] for block in blocks if "toolUse" in block]
         if message["role"] == "assistant":
-            text = "".join(filter(None, said))
-            shadow.assistant(text or None, [(call["toolUseId"], call["name"], call["input"]) for call in calls])
-        elif said:
-            shadow.user(said)
-    return shadow
+            text = "".join(filter(None, message_texts))
+            mirror.add_assistant(text or None, [(call["toolUseId"], call["name"], call["input"]) for call in calls])
+        elif message_texts:
+            mirror.add_user(message_texts)
+    return mirror
 
 
-def _is_parted(model: Any) -> bool:
-    return any(kind.__name__ in PARTED for kind in type(model).__mro__)
+def _sends_separate_texts(model: Any) -> bool:
+    return any(kind.__name__ in SEPARATE_TEXT_MODELS for kind in type(model).__mro__)
 
 
-def _texts(content: list[Any], parted: bool) -> str | list[str | None]:
+def _result_texts(content: list[Any], is_separate: bool) -> str | list[str | None]:
     """Return the texts of a result; a placeholder if the number of texts that will be sent is unknown."""
     texts = [block.get("text") for block in content]
     if len(texts) == 1 and texts[0] is not None:
         return str(texts[0])
-    sure = parted and not any("json" in block or "document" in block for block in content)
-    return texts if sure else [None]
+    is_known = is_separate and not any("json" in block or "document" in block for block in content)
+    return texts if is_known else [None]
 
 
-def _with(context: Any, results: dict[Place, list[str]]) -> Any:
+def _with_results(context: Any, results: dict[ResultPosition, list[str]]) -> Any:
     if not results:
         return context
     messages = list(context.messages)
     for (index, place), texts in results.items():
-        blocks, left = list(messages[index]["content"]), iter(texts)
+        blocks, remaining = list(messages[index]["content"]), iter(texts)
         result = blocks[place]["toolResult"]
-        content = [{**block, "text": next(left)} if "text" in block else block for block in result["content"]]
+        content = [{**block, "text": next(remaining)} if "text" in block else block for block in result["content"]]
         blocks[place] = {**blocks[place], "toolResult": {**result, "content": content}}
         messages[index] = {**messages[index], "content": blocks}
     return context.replace(messages=messages)
@@ -152,8 +157,8 @@ def _with(context: Any, results: dict[Place, list[str]]) -> Any:
 # ── cache points ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _marked(context: Any, turn: ShadowTurn) -> Any:
-    if turn.kept is None or not _is_parted(context.model) or _asks(context):
+def _with_cache_points(context: Any, pending: MirroredRequest) -> Any:
+    if pending.ttl_decision is None or not _sends_separate_texts(context.model) or _asks(context):
         return context
     system = context.system_prompt
     system = [{"text": system}] if isinstance(system, str) and system else list(system or ())
@@ -163,14 +168,20 @@ def _marked(context: Any, turn: ShadowTurn) -> Any:
         "tool_choice": {"type": next(iter(context.tool_choice or {"auto": {}}))},
     }
     volatile = context.dynamic_trailing_blocks
-    told = [_told(message, volatile * (last == 1)) for last, message in enumerate_back(context.messages)]
-    found = spots(turn.kept, _model(context), head, told)
-    if not found:
+    descriptions = [
+        _describe_message(message, volatile * (last == 1)) for last, message in enumerate_back(context.messages)
+    ]
+    breakpoints = breakpoint_positions(pending.ttl_decision, _model_id(context), head, descriptions)
+    if not breakpoints:
         return context
-    inside = [spot for spot in found if spot.message >= 0]
-    changed = context.replace(messages=_pointed(context.messages, inside))
-    before = [spot for spot in found if spot.message == SYSTEM]
-    return changed.replace(system_prompt=[*system, _point(before[0].long)]) if before else changed
+    message_breakpoints = [spot for spot in breakpoints if spot.message >= 0]
+    new_context = context.replace(messages=_insert_cache_points(context.messages, message_breakpoints))
+    system_breakpoints = [spot for spot in breakpoints if spot.message == SYSTEM]
+    return (
+        new_context.replace(system_prompt=[*system, _cache_point(system_breakpoints[0].is_one_hour)])
+        if system_breakpoints
+        else new_context
+    )
 
 
 def enumerate_back(messages: list[Any]) -> Iterator[tuple[int, Any]]:
@@ -178,32 +189,32 @@ def enumerate_back(messages: list[Any]) -> Iterator[tuple[int, Any]]:
     return zip(range(len(messages), 0, -1), messages, strict=True)
 
 
-def _told(message: Any, volatile: int) -> dict[str, Any]:
+def _describe_message(message: Any, volatile: int) -> dict[str, Any]:
     """Return a message for `breakpoint_positions`. The last `volatile` blocks differ in each call: not cached."""
     blocks = message["content"]
-    kinds = [CARRIERS.get(next(iter(block)), "other") for block in blocks]
+    kinds = [BLOCK_NAMES.get(next(iter(block)), "other") for block in blocks]
     kinds[len(blocks) - volatile :] = ["other"] * min(volatile, len(blocks))
-    told = [{"type": kind, **_substance(kind, block)} for kind, block in zip(kinds, blocks, strict=True)]
-    return {"role": message["role"], "content": told}
+    descriptions = [{"type": kind, **_size_fields(kind, block)} for kind, block in zip(kinds, blocks, strict=True)]
+    return {"role": message["role"], "content": descriptions}
 
 
-def _substance(kind: str, block: Any) -> dict[str, Any]:
+def _size_fields(kind: str, block: Any) -> dict[str, Any]:
     """Return the fields that show the length of a block."""
     if kind == "tool_result":
         return {"content": "".join(part.get("text") or " *" for part in block["toolResult"]["content"])}
     return {"text": block["text"]} if kind == "text" else {"size": str(block) if kind == "tool_use" else ""}
 
 
-def _pointed(messages: list[Any], found: list[Spot]) -> list[Any]:
+def _insert_cache_points(messages: list[Any], breakpoints: list[FrameworkBreakpoint]) -> list[Any]:
     new = list(messages)
-    for spot in reversed(found):
-        blocks = list(new[spot.message]["content"])
-        blocks.insert(spot.block + 1, _point(spot.long))
-        new[spot.message] = {**new[spot.message], "content": blocks}
+    for position in reversed(breakpoints):
+        blocks = list(new[position.message]["content"])
+        blocks.insert(position.block + 1, _cache_point(position.is_one_hour))
+        new[position.message] = {**new[position.message], "content": blocks}
     return new
 
 
-def _point(long: bool) -> dict[str, Any]:
+def _cache_point(long: bool) -> dict[str, Any]:
     return {POINT: {"type": "default", "ttl": "1h"} if long else {"type": "default"}}
 
 
@@ -212,30 +223,34 @@ def _asks(context: Any) -> bool:
     system = context.system_prompt if isinstance(context.system_prompt, list) else []
     blocks = [block for message in context.messages for block in message["content"]]
     settings = context.model.get_config()
-    return any(POINT in block for block in (*system, *blocks)) or any(map(settings.get, SETTINGS))
+    return any(POINT in block for block in (*system, *blocks)) or any(map(settings.get, CACHE_SETTINGS))
 
 
-def _is_refusal(error: Exception) -> bool:
-    told = getattr(error, "response", None)
-    status = told.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(told, dict) else None
-    return (status or getattr(error, "status_code", None)) in REFUSAL_STATUSES
+def _is_rejection(error: Exception) -> bool:
+    response = getattr(error, "response", None)
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    return (status or getattr(error, "status_code", None)) in REJECTION_STATUSES
 
 
 # ── request data ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _model(context: Any) -> str:
+def _model_id(context: Any) -> str:
     return str(context.model.get_config().get("model_id", ""))
 
 
-def _conversation(agent: Any) -> str:
+def _conversation_id(agent: Any) -> str:
     session = getattr(getattr(agent, "_session_manager", None), "session_id", None)
     ident = agent.agent_id
     return f"{session}/{ident}" if session else "" if ident == "default" else str(ident)
 
 
-def _tell(turn: ShadowTurn, usage: Any) -> None:
+def _report_usage(pending: MirroredRequest, usage: Any) -> None:
     """Report usage. Some providers include cache reads in the input count and others do not. The total shows which."""
-    told, read = usage["inputTokens"], usage.get("cacheReadInputTokens", 0)
-    beside = 0 if told + usage["outputTokens"] == usage["totalTokens"] else read + usage.get("cacheWriteInputTokens", 0)
-    turn.answered(context=told + beside, cached=read)
+    input_tokens, read = usage["inputTokens"], usage.get("cacheReadInputTokens", 0)
+    extra_tokens = (
+        0
+        if input_tokens + usage["outputTokens"] == usage["totalTokens"]
+        else read + usage.get("cacheWriteInputTokens", 0)
+    )
+    pending.report_usage(context=input_tokens + extra_tokens, cached=read)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from .thinking import thinking_tokens
-from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
+from .model_versions import ANY, FIRST_CLAUDES, NEVER, Versions, is_version
+from .thinking_size import thinking_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class TokenWeights:
     """Provider tokens per token of our count, by kind of content."""
 
     result: float = 1.0
@@ -29,14 +29,14 @@ class Weights:
     part: float = 19.0
     """Extra tokens for each call, result or text."""
 
-    def of(self, kind: Kind) -> float:
+    def for_kind(self, kind: Kind) -> float:
         """Look up the weight for the kind of text that an edit changes."""
         return {"thinking": self.thinking, "arguments": self.call, "assistant text": self.text}.get(kind, self.result)
 
 
-_CLAUDE = Weights(1.11, 1.07, 1.05, 1.3, 37.0)
+_CLAUDE = TokenWeights(1.11, 1.07, 1.05, 1.3, 37.0)
 
-WEIGHTS: dict[str, Weights] = {"anthropic": _CLAUDE, "aws": _CLAUDE, "openai": Weights(part=10.0)}
+WEIGHTS: dict[str, TokenWeights] = {"anthropic": _CLAUDE, "aws": _CLAUDE, "openai": TokenWeights(part=10.0)}
 """Provider → weights. Providers that are not listed use our encoding, or are unknown."""
 
 OPAQUE_TOKENS: dict[str, float] = {
@@ -61,10 +61,10 @@ Count = Callable[[str], int]
 
 def usual_scale(model: str) -> float:
     """Provider tokens per weighted token of ours, for a model without recorded usage."""
-    return FINER_TOKENS if reaches(model, FIRST_FINER, unknown=False) else 1.0
+    return FINER_TOKENS if is_version(model, FIRST_FINER, unknown=False) else 1.0
 
 
-class Weighed(NamedTuple):
+class WeighedMessage(NamedTuple):
     """Weighted token count of a message. Multiply it by the scale to get provider tokens."""
 
     visible: float
@@ -78,7 +78,7 @@ class Weighed(NamedTuple):
         return self.visible + self.thinking
 
 
-def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
+def weigh_message(message: Message, weights: TokenWeights, count: Count) -> WeighedMessage:
     """Count a message with weights."""
     visible = thinking = 0.0
     for part in message.parts:
@@ -95,10 +95,10 @@ def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
             visible += OPAQUE_TOKENS.get(part.kind, 0.0)
         else:
             visible += weights.text * count(part.text)
-    return Weighed(visible, thinking)
+    return WeighedMessage(visible, thinking)
 
 
-def weigh_thinking(part: Thinking, weights: Weights, count: Count) -> float:
+def weigh_thinking(part: Thinking, weights: TokenWeights, count: Count) -> float:
     """Estimate the tokens of a thinking part from its text and its encrypted content."""
     return weights.result * thinking_tokens(part, weights.thinking / weights.result * count(part.text))
 
@@ -138,7 +138,7 @@ class GrowthFit:
         self._ours, self._blocks = SCALE_WEIGHT, BLOCK_WEIGHT
         self._ours_theirs, self._blocks_theirs = SCALE_WEIGHT * self.scale, BLOCK_WEIGHT * self.per_block
 
-    def grew(self, ours: float, theirs: float, blocks: int = 0) -> None:
+    def add_growth(self, ours: float, theirs: float, blocks: int = 0) -> None:
         """Add the growth between two requests: our count, the provider's, and the number of new content blocks."""
         low, high = PLAUSIBLE_SCALES
         if ours < UNSEEN_TOKENS or not low <= theirs / ours <= high:
@@ -154,11 +154,11 @@ class GrowthFit:
         self.per_block = (self._blocks_theirs - self.scale * self._both) / self._blocks
 
 
-TELLING_GROWTH = 500.0
+MIN_GROWTH = 500.0
 """Growth of a request in tokens that is enough to estimate the scale of text."""
-BELIEVED_GROWTH = 4000.0
+MIN_TOTAL_GROWTH = 4000.0
 """Total growth in tokens that is needed for the first estimate."""
-BELIEVED_SHARE = 0.25
+SCALE_QUANTILE = 0.25
 """Quantile of the scales, weighted by growth, that is the estimate."""
 MAX_TEXT_SCALE = 1.6
 """Upper bound of the estimate."""
@@ -178,23 +178,23 @@ class TextScale:
         self._grown: deque[tuple[float, float]] = deque(maxlen=GROWTHS)
         """Provider tokens per token of ours, and our tokens, for each growth."""
 
-    def grew(self, ours: float, theirs: float) -> None:
+    def add_growth(self, ours: float, theirs: float) -> None:
         """Add the growth between two requests, in our count and the provider's."""
-        if ours < TELLING_GROWTH or theirs <= 0:
+        if ours < MIN_GROWTH or theirs <= 0:
             return
         self._grown.append((theirs / ours, ours))
         total = sum(ours for _, ours in self._grown)
-        if total < BELIEVED_GROWTH:
+        if total < MIN_TOTAL_GROWTH:
             return
         below = 0.0
         for scale, tokens in sorted(self._grown):
             below += tokens
-            if below >= BELIEVED_SHARE * total:
+            if below >= SCALE_QUANTILE * total:
                 self.scale = min(MAX_TEXT_SCALE, scale)
                 return
 
 
-def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
+def estimate_scale(growths: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
     """Estimate provider tokens per weighted token of ours, from all requests of a log.
 
     Each pair is the growth between two requests, in our weighted count and the provider's. Pairs far from the median
@@ -203,11 +203,11 @@ def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
     """
     from statistics import median  # imported here because it is slow, and only log readers need it
 
-    pairs = list(grown)
+    pairs = list(growths)
     ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]
     if len(ratios) < 3:
         return usual
     rough = median(ratios)
-    believed = [pair for pair in pairs if abs(pair[1] - rough * pair[0]) <= max(UNSEEN_TOKENS, 0.3 * rough * pair[0])]
-    ours, theirs = (sum(counts) for counts in zip(*believed, strict=True)) if believed else (0.0, 0.0)
+    plausible = [pair for pair in pairs if abs(pair[1] - rough * pair[0]) <= max(UNSEEN_TOKENS, 0.3 * rough * pair[0])]
+    ours, theirs = (sum(counts) for counts in zip(*plausible, strict=True)) if plausible else (0.0, 0.0)
     return theirs / ours if ours > UNSEEN_TOKENS and theirs > 0 else usual

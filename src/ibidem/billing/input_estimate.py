@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..formats.anthropic import EMPTY_SEAL
+from ..formats.anthropic import EMPTY_SIGNATURE_LENGTH
 from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
-from .cache_directives import CacheAsked
-from .thinking import SEALED_CHARACTERS_PER_TOKEN
+from .cache_directives import CacheDirectives
+from .thinking_size import SEALED_CHARACTERS_PER_TOKEN
 
 MAX_SAMPLES = 8
 """Up to this number of messages, each is sampled separately. More messages are sampled as one text."""
@@ -25,14 +25,14 @@ class SampledText:
 
     def __init__(self, *messages: bytes) -> None:
         parts = messages if len(messages) <= MAX_SAMPLES else (b",".join(messages),)
-        self._samples = [_sample(SEALED_FIELD.sub(b'""', part)) for part in parts]
+        self._samples = [_take_sample(SEALED_FIELD.sub(b'""', part)) for part in parts]
         self._sealed = sum(map(_sealed_tokens, parts))
         self._tokens: float | None = None
 
-    def tokens(self) -> float:
+    def count_tokens(self) -> float:
         """Estimate the tokens, with the most common JSON escapes decoded."""
         if self._tokens is None:
-            self._tokens = self._sealed + sum(map(_estimate, self._samples))
+            self._tokens = self._sealed + sum(map(_estimate_tokens, self._samples))
         return self._tokens
 
 
@@ -42,7 +42,7 @@ class _Sample(NamedTuple):
     """Bytes of the text from which the sample was taken."""
 
 
-def _sample(data: bytes) -> _Sample:
+def _take_sample(data: bytes) -> _Sample:
     if len(data) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
         return _Sample(data, len(data))
     step = len(data) // SAMPLED_PIECES
@@ -50,42 +50,44 @@ def _sample(data: bytes) -> _Sample:
     return _Sample(b"".join(pieces), len(data))
 
 
-def _estimate(sample: _Sample) -> float:
+def _estimate_tokens(sample: _Sample) -> float:
     plain = sample.text.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
     return estimate(plain.decode("utf-8", "replace")) * sample.size / max(1, len(sample.text))
 
 
 def _sealed_tokens(data: bytes) -> float:
-    sealed = (len(match[2]) - EMPTY_SEAL for match in SEALED_FIELD.finditer(data) if match[1] != b"data")
-    return sum(max(0, size) for size in sealed) / SEALED_CHARACTERS_PER_TOKEN
+    lengths = (len(match[2]) - EMPTY_SIGNATURE_LENGTH for match in SEALED_FIELD.finditer(data) if match[1] != b"data")
+    return sum(max(0, size) for size in lengths) / SEALED_CHARACTERS_PER_TOKEN
 
 
 NO_TEXT = SampledText()
 
 
-class Reckoned(NamedTuple):
+class InputEstimate(NamedTuple):
     """New messages and cache directives of a request."""
 
     text: SampledText = NO_TEXT
     """New messages, as the client sent them."""
-    asked: CacheAsked | None = None
+    asked: CacheDirectives | None = None
     """The client's cache directives; None if unknown."""
 
 
-class NewPart:
+class LazyInputEstimate:
     """Callable that computes the estimate on the first call, so that the request can be sent before."""
 
     __slots__ = ("_known", "_reckon")
 
-    def __init__(self, reckon: Callable[[], Reckoned] | None = None, known: Reckoned = Reckoned()) -> None:  # noqa: B008
+    def __init__(
+        self, reckon: Callable[[], InputEstimate] | None = None, initial: InputEstimate = InputEstimate()
+    ) -> None:
         self._reckon = reckon
-        self._known = known
+        self._known = initial
 
-    def __call__(self) -> Reckoned:
+    def __call__(self) -> InputEstimate:
         if self._reckon is not None:
             reckon, self._reckon = self._reckon, None  # frees the request
             self._known = reckon()
         return self._known
 
 
-NOTHING_NEW = NewPart()
+NO_INPUT = LazyInputEstimate()

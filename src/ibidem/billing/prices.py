@@ -15,9 +15,9 @@ from typing import Any
 
 from ..errors import IbidemError
 from ..model import type_name
-from .budget import Economy
-from .caching import PAID_CACHING, USUAL_CACHING, Caching, bare_name, caching_of, unsure
-from .thinking import keeps_thinking, signs_thinking
+from .cache_rules import PAID_CACHING, USUAL_CACHING, CacheRules, bare_name, cache_rules_for, conservative_rules
+from .revision_budget import CachePricing
+from .thinking_size import keeps_thinking, signs_thinking
 from .usage import Usage
 
 PER_MILLION = 1e6
@@ -37,8 +37,8 @@ class Rates:
 
     def input_cost(self, usage: Usage) -> float:
         """Compute dollars for the input tokens of a request."""
-        written = usage.written * self.write + usage.written_1h * self.write_1h
-        return usage.fresh * self.fresh + usage.read * self.read + written
+        write_cost = usage.written * self.write + usage.written_1h * self.write_1h
+        return usage.fresh * self.fresh + usage.read * self.read + write_cost
 
 
 REGIONAL = "aws"
@@ -62,7 +62,7 @@ class Price:
     """Its name in the price list."""
     tiers: tuple[tuple[int, Rates], ...]
     """Input tokens, and the rates of requests with more tokens than that. They apply to the whole request."""
-    caching: Caching
+    caching: CacheRules
     provider: str = ""
     window: int | None = None
     """Context window in input tokens; None if unknown."""
@@ -74,21 +74,21 @@ class Price:
 
     def rates(self, size: float) -> Rates:
         """Look up the rates for a request with this number of input tokens."""
-        found = self.tiers[0][1]
+        match = self.tiers[0][1]
         for start, rates in self.tiers[1:]:
             if size > start:
-                found = rates
-        return found
+                match = rates
+        return match
 
 
-def economy_of(price: Price, long: bool = False) -> Economy:
+def cache_pricing_for(price: Price, long: bool = False) -> CachePricing:
     """Make the cache pricing for revisions. `long`: the requested TTL is an hour."""
     rates, caching = price.tiers[0][1], price.caching
     fresh = rates.fresh or 1.0
     brief = (rates.write / fresh, caching.lifetime)
     hour = (rates.write_1h / fresh, caching.lifetime_1h)
     write, lifetime = hour if long else brief
-    return Economy(
+    return CachePricing(
         read=rates.read / fresh,
         write=write,
         lifetime=lifetime,
@@ -118,19 +118,19 @@ class Prices:
         if key not in self._known:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            found = self._of(*key)
-            signs, keeps = signs_thinking(model or found.model), keeps_thinking(model or found.model)
-            self._known[key] = replace(found, preserved_thinking=signs, keeps_thinking=keeps)
+            price = self._find_price(*key)
+            signs, keeps = signs_thinking(model or price.model), keeps_thinking(model or price.model)
+            self._known[key] = replace(price, preserved_thinking=signs, keeps_thinking=keeps)
         return self._known[key]
 
-    def _of(self, model: str, format: str, day: int | None) -> Price:
+    def _find_price(self, model: str, format: str, day: int | None) -> Price:
         name = model if self.model is None else self.model
         if name in self.own:
             return self.own[name]
-        found = _listed(name, day) if name else None
-        if found is None and self.model is not None:
+        price = _list_price(name, day) if name else None
+        if price is None and self.model is not None:
             raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")
-        return found or _assumed(_default(format, day), name)
+        return price or _assume_price(_default_price(format, day), name)
 
     def check(self) -> None:
         """Raise IbidemError if the model for all requests has no known price."""
@@ -138,33 +138,35 @@ class Prices:
             self.of(self.model, "")
 
 
-def _assumed(price: Price, name: str) -> Price:
+def _assume_price(price: Price, name: str) -> Price:
     """Use the price of another model for an unknown one, with the cache rules for its own name."""
-    return replace(price, assumed=True, caching=unsure(caching_of(price.provider, name or price.model), name))
+    return replace(
+        price, assumed=True, caching=conservative_rules(cache_rules_for(price.provider, name or price.model), name)
+    )
 
 
-def _default(format: str, day: int | None) -> Price:
+def _default_price(format: str, day: int | None) -> Price:
     model = DEFAULT_MODELS.get(format) or next(iter(DEFAULT_MODELS.values()))  # a log may call its format anything
-    found = _listed(model, day)
-    assert found is not None, model
-    return found
+    price = _list_price(model, day)
+    assert price is not None, model
+    return price
 
 
 @lru_cache(4096)
-def _listed(model: str, day: int | None) -> Price | None:
+def _list_price(model: str, day: int | None) -> Price | None:
     when = datetime.now(UTC) if day is None else datetime.fromtimestamp(day * 86400, UTC)
     last = model.rpartition("/")[2]  # for names such as `openrouter/vendor/model`
     for name, house in dict.fromkeys(((model, None), (last, None), (last, REGIONAL), (bare_name(last), None))):
-        found = _looked_up(name, house)
-        price = found and found.model.get_prices(when)
-        if found and getattr(price, "input_mtok", None) is not None:
-            caching = caching_of(found.provider.id, found.model.id)
-            return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
+        match = _find_model(name, house)
+        price = match and match.model.get_prices(when)
+        if match and getattr(price, "input_mtok", None) is not None:
+            caching = cache_rules_for(match.provider.id, match.model.id)
+            return Price(match.model.id, _price_tiers(price), caching, match.provider.id, match.model.context_window)
     return None
 
 
 @lru_cache(4096)
-def _looked_up(name: str, house: str | None) -> Any:
+def _find_model(name: str, house: str | None) -> Any:
     """Find a model and its provider in the price list; None if it is unknown. Its price depends on the day."""
     import genai_prices  # takes a seventh of a second and 20 MB, so it is imported on first use
 
@@ -174,25 +176,27 @@ def _looked_up(name: str, house: str | None) -> Any:
         return None
 
 
-def _tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
+def _price_tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
     names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok", "output_mtok")
-    listed = [getattr(price, name, None) for name in names]
-    starts = {tier.start for value in listed for tier in getattr(value, "tiers", ())}
-    return tuple((start, _rates(*(_at(value, start) for value in listed))) for start in (0, *sorted(starts)))
+    prices = [getattr(price, name, None) for name in names]
+    starts = {tier.start for value in prices for tier in getattr(value, "tiers", ())}
+    return tuple(
+        (start, _make_rates(*(_tier_price(value, start) for value in prices))) for start in (0, *sorted(starts))
+    )
 
 
-def _at(value: Any, start: int) -> float | None:
+def _tier_price(value: Any, start: int) -> float | None:
     """Look up a price in the tier from `start` on. The list has plain numbers and tiers."""
     if value is None or not hasattr(value, "tiers"):
         return None if value is None else float(value)
-    found = value.base
+    amount = value.base
     for tier in value.tiers:
         if tier.start <= start:
-            found = tier.price
-    return float(found)
+            amount = tier.price
+    return float(amount)
 
 
-def _rates(
+def _make_rates(
     fresh: float | None, read: float | None, write: float | None, write_1h: float | None, output: float | None
 ) -> Rates:
     """Make rates from dollars per million tokens. Missing cache prices are those of fresh input, without discount or
@@ -214,17 +218,17 @@ def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
     the same prices and `from` (input tokens). Raises IbidemError.
     """
     try:
-        found = json.loads(text)
+        models = json.loads(text)
     except RecursionError:
         raise IbidemError(f"{where}: nested too deeply") from None
     except ValueError as error:
         raise IbidemError(f"{where}: not valid JSON ({error}): correct it there") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(models, dict) or not models:
         raise IbidemError(f'{where}: an object of models is expected, such as {{"my-model": {{"input": 3}}}}')
-    return {name: _own(name, fields, f"{where}: {name}") for name, fields in found.items()}
+    return {name: _read_own_price(name, fields, f"{where}: {name}") for name, fields in models.items()}
 
 
-def _own(name: str, fields: Any, where: str) -> Price:
+def _read_own_price(name: str, fields: Any, where: str) -> Price:
     if not isinstance(fields, dict):
         raise IbidemError(f"{where}: must be an object with a field 'input', not {type_name(fields)}")
     unknown = fields.keys() - {*PRICE_FIELDS, "tiers", "lifetime", "minimum"}
@@ -235,8 +239,8 @@ def _own(name: str, fields: Any, where: str) -> Price:
         raise IbidemError(f"{where}: 'tiers' must be a list, not {type_name(tiers)}")
     if "input" not in fields:
         raise IbidemError(f"{where}: the field 'input' is missing: dollars per million tokens")
-    base = {key: _number(fields, key, where) for key in PRICE_FIELDS if key in fields}
-    rows = [(0, _rates(*(base.get(key) for key in PRICE_FIELDS)))]
+    base = {key: _read_number(fields, key, where) for key in PRICE_FIELDS if key in fields}
+    rows = [(0, _make_rates(*(base.get(key) for key in PRICE_FIELDS)))]
     for tier in tiers:
         if not isinstance(tier, dict) or "from" not in tier:
             raise IbidemError(f"{where}: a tier is an object with a field 'from': input tokens")
@@ -244,16 +248,16 @@ def _own(name: str, fields: Any, where: str) -> Price:
             raise IbidemError(
                 f"{where}: a tier has an unknown field {min(wrong)!r}: use from, {', '.join(PRICE_FIELDS)}"
             )
-        own = {**base, **{key: _number(tier, key, where) for key in PRICE_FIELDS if key in tier}}
-        rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in PRICE_FIELDS))))
-    known = PAID_CACHING if "write" in fields else USUAL_CACHING
+        own = {**base, **{key: _read_number(tier, key, where) for key in PRICE_FIELDS if key in tier}}
+        rows.append((int(_read_number(tier, "from", where)), _make_rates(*(own.get(key) for key in PRICE_FIELDS))))
+    rules = PAID_CACHING if "write" in fields else USUAL_CACHING
     if "lifetime" in fields:
-        known = replace(known, lifetime=_number(fields, "lifetime", where), forgotten=None)
-    minimum = int(_number(fields, "minimum", where)) if "minimum" in fields else known.minimum
-    return Price(name, tuple(sorted(rows, key=lambda row: row[0])), replace(known, minimum=minimum))
+        rules = replace(rules, lifetime=_read_number(fields, "lifetime", where), forgotten=None)
+    minimum = int(_read_number(fields, "minimum", where)) if "minimum" in fields else rules.minimum
+    return Price(name, tuple(sorted(rows, key=lambda row: row[0])), replace(rules, minimum=minimum))
 
 
-def _number(fields: Mapping[str, Any], key: str, where: str) -> float:
+def _read_number(fields: Mapping[str, Any], key: str, where: str) -> float:
     value = fields[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e300:
         raise IbidemError(f"{where}: {key!r} must be a number, zero or more")

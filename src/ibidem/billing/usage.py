@@ -36,34 +36,34 @@ class Usage:
         return Usage(*map(sum, zip(self.counts, other.counts, strict=True)))
 
 
-def count_in(found: Any, *path: str) -> int:
+def count_in(value: Any, *path: str) -> int:
     """Read the number of tokens at a path of a usage object; 0 if there is no positive integer."""
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def anthropic_usage(found: Mapping[str, Any]) -> Usage:
+def anthropic_usage(fields: Mapping[str, Any]) -> Usage:
     """Read Anthropic's `usage`, with the compactions that its top-level counts leave out."""
-    return _anthropic_counts(found) + compaction_usage(found)
+    return _anthropic_counts(fields) + compaction_usage(fields)
 
 
-def compaction_usage(found: Mapping[str, Any]) -> Usage:
+def compaction_usage(fields: Mapping[str, Any]) -> Usage:
     """Tokens of the compactions in Anthropic's `usage.iterations`. They are billed, but are not part of the context."""
-    total, iterations = Usage(), found.get("iterations")
+    total, iterations = Usage(), fields.get("iterations")
     for step in iterations if isinstance(iterations, list) else ():
         if isinstance(step, dict) and step.get("type") == "compaction":
             total += _anthropic_counts(step)
     return total
 
 
-def _anthropic_counts(found: Mapping[str, Any]) -> Usage:
-    short = count_in(found, "cache_creation", "ephemeral_5m_input_tokens")
-    long = count_in(found, "cache_creation", "ephemeral_1h_input_tokens")
+def _anthropic_counts(fields: Mapping[str, Any]) -> Usage:
+    short = count_in(fields, "cache_creation", "ephemeral_5m_input_tokens")
+    long = count_in(fields, "cache_creation", "ephemeral_1h_input_tokens")
     return Usage(
-        fresh=count_in(found, "input_tokens"),
-        read=count_in(found, "cache_read_input_tokens"),
-        written=max(short, count_in(found, "cache_creation_input_tokens") - long),
+        fresh=count_in(fields, "input_tokens"),
+        read=count_in(fields, "cache_read_input_tokens"),
+        written=max(short, count_in(fields, "cache_creation_input_tokens") - long),
         written_1h=long,
-        output=count_in(found, "output_tokens"),
+        output=count_in(fields, "output_tokens"),
     )

@@ -14,8 +14,8 @@ whose outputs it makes obsolete. The next output is then sent in full, even if e
 
 from .dedup import ContentHash, DedupCache, DedupDecision, Fresh, Hint
 from .devboy import HintVerbosity, ResponsePipeline, ToolSettings, render_reference_hint, render_reference_hint_with
-from .memory import MemorySettings, OutputMemories, OutputMemory
 from .near_references import DeltaField, NearRefConfig, extract_delta, render_near_ref_hint
+from .output_memory import MemorySettings, OutputMemories, OutputMemory
 from .outputs import Emission, ToolKind, content_hash, path_hash
 
 render_near_ref = render_near_ref_hint

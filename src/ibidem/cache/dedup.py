@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..errors import UsageError
 from .near_references import DEFAULT_NEAR, DeltaField, NearRefConfig, delta_from, parse_new_body
-from .outputs import ToolKind, be_hash, be_names
+from .outputs import ToolKind, check_hash, check_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class DedupCache:
 
     def check(self, hash: ContentHash) -> DedupDecision:
         """Look up an output. Of several equal entries the oldest is returned; a hit becomes the most recent."""
-        be_hash(hash)
+        check_hash(hash)
         entry = self._promote_first(("hash", hash))
         return Fresh() if entry is None else Hint(entry.tool_call_id)
 
@@ -107,7 +107,7 @@ class DedupCache:
         tool_name: str = "",
     ) -> None:
         """As `insert`, and store the text, if given, for near-references."""
-        be_hash(hash)
+        check_hash(hash)
         if not isinstance(kind, ToolKind):
             raise UsageError(f"kind: {kind!r} is not a ToolKind: pass ToolKind.from_tool_name(tool_name)")
         if len(self._order) >= self._capacity:
@@ -139,7 +139,7 @@ class DedupCache:
 
     def invalidate_by_tool(self, names: Iterable[str]) -> int:
         """Drop every entry of these tools. Return their number."""
-        return sum(self._drop_group(("tool", name)) for name in be_names(names))
+        return sum(self._drop_group(("tool", name)) for name in check_names(names))
 
     def on_compaction_boundary(self) -> None:
         """Drop everything: the model no longer sees the outputs that hints would name."""

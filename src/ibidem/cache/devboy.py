@@ -14,7 +14,7 @@ from typing import Final
 
 from .dedup import DedupCache, Hint
 from .near_references import NearRefConfig, render_near_ref_hint
-from .outputs import Emission, ToolKind, be_names, be_text, content_hash, path_hash, utf8
+from .outputs import Emission, ToolKind, check_names, check_text, content_hash, encode_utf8, path_hash
 
 
 class HintVerbosity(enum.Enum):
@@ -110,15 +110,15 @@ class ResponsePipeline:
 
         `invalidates` names tools whose stored outputs are dropped; None takes the list of the tool's settings.
         """
-        be_text(body)
+        check_text(body)
         settings = self.tools.get(tool_name) or self.tools.get("*") or _NO_SETTINGS
-        stale = settings.invalidates if invalidates is None else be_names(invalidates)
+        stale = settings.invalidates if invalidates is None else check_names(invalidates)
         kind = ToolKind.from_tool_name(tool_name) if kind is None else kind
         file = None if path is None else path_hash(path)
         # First, and for a body of any size: the file has changed, whatever the tool printed.
         if kind is ToolKind.FILE_MUTATE and file is not None:
             self.cache.invalidate_file(file)
-        id = hashlib.sha256(utf8(tool_call_id)).hexdigest()[:8] if self.hash_ids else tool_call_id
+        id = hashlib.sha256(encode_utf8(tool_call_id)).hexdigest()[:8] if self.hash_ids else tool_call_id
         emission = self._decide(settings, id, tool_name, body, kind, file)
         if emission.kind == "fresh" or self.short_bodies_invalidate:
             self.cache.invalidate_by_tool(stale)
@@ -127,7 +127,7 @@ class ResponsePipeline:
     def _decide(
         self, settings: ToolSettings, id: str, tool_name: str, body: str, kind: ToolKind, file: str | None
     ) -> Emission:
-        data = utf8(body)
+        data = encode_utf8(body)
         if len(data) < max(1, self.min_bytes if settings.min_bytes is None else settings.min_bytes):
             return Emission(body, "short")
         hash = content_hash(data)

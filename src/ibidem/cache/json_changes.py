@@ -27,7 +27,11 @@ def parse_plain_object(body: str) -> JsonObject | None:
     """Return the JSON object in a text, or None if the text is not one or repeats a key."""
     try:
         value = json.loads(
-            body, parse_int=_Number, parse_float=_Number, parse_constant=_reject, object_pairs_hook=_without_repeats
+            body,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_reject_constant,
+            object_pairs_hook=_unique_keys,
         )
     except (ValueError, RecursionError):
         return None
@@ -52,11 +56,11 @@ def describe_changes(old_body: str, new: JsonObject, config: NearRefConfig) -> s
     return ", ".join([f"{_key_text(key)}: {before}→{after}" for key, before, after in changes])
 
 
-def _reject(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
+def _unique_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     value = dict(pairs)
     if len(value) < len(pairs):
         raise ValueError("a key is repeated")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from .outputs import WHITE_SPACE, utf8
+from .outputs import WHITE_SPACE, encode_utf8
 
 MAX_DEPTH = 127
 """Levels of nesting, the object itself included."""
@@ -62,7 +62,7 @@ def render_near_ref_hint(id: str, deltas: Sequence[DeltaField]) -> str:
 
 def parse_new_body(body: str, config: NearRefConfig) -> dict[str, Any] | None:
     """Return the object in a body that is large enough, or None."""
-    return _parse_object(body) if len(utf8(body)) >= config.min_body_bytes else None
+    return _parse_object(body) if len(encode_utf8(body)) >= config.min_body_bytes else None
 
 
 def delta_from(old_body: str, new: dict[str, Any], config: NearRefConfig) -> tuple[DeltaField, ...] | None:
@@ -76,8 +76,8 @@ def delta_from(old_body: str, new: dict[str, Any], config: NearRefConfig) -> tup
             continue
         if isinstance(value, dict | list) or isinstance(old[key], dict | list):
             return None
-        deltas.append(DeltaField(key, _render(old[key]), _render(value)))
-    return tuple(deltas) if deltas and len(utf8(_render_fields(deltas))) <= config.max_delta_bytes else None
+        deltas.append(DeltaField(key, _render_value(old[key]), _render_value(value)))
+    return tuple(deltas) if deltas and len(encode_utf8(_render_fields(deltas))) <= config.max_delta_bytes else None
 
 
 def _render_fields(deltas: Sequence[DeltaField]) -> str:
@@ -89,7 +89,7 @@ def _parse_object(body: str) -> dict[str, Any] | None:
     if not text.startswith("{") or _is_too_deep(text) or _has_lone_surrogate(text):
         return None
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_double, parse_constant=_reject)
+        value = json.loads(text, parse_int=_parse_integer, parse_float=_parse_double, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -121,21 +121,21 @@ def _has_lone_surrogate(text: str) -> bool:
     return high_end >= 0
 
 
-def _integer(digits: str) -> int | float:
+def _parse_integer(digits: str) -> int | float:
     """Parse 64-bit integers as integers; all others, and `-0`, as doubles."""
     if len(digits) <= 20 and digits != "-0" and -(2**63) <= (value := int(digits)) < 2**64:
         return value
-    return _double(digits)
+    return _parse_double(digits)
 
 
-def _double(digits: str) -> float:
+def _parse_double(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise ValueError(f"{digits} is too large")
     return value
 
 
-def _reject(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
@@ -150,7 +150,7 @@ def _is_equal(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _render(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -19,20 +19,20 @@ MAX_SHOWN_CHARS: Final = 16_000
 """Characters of an output that every version of Claude Code shows in full; Read has no such limit."""
 
 
-def utf8(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     # Text read from a process or a file name may hold lone surrogates; hashing it must not fail.
     return text.encode("utf-8", "surrogatepass")
 
 
 def content_hash(data: bytes | str) -> bytes:
     """Return the first 16 bytes of SHA-256. Bytes are not normalized."""
-    raw = utf8(data) if isinstance(data, str) else data
+    raw = encode_utf8(data) if isinstance(data, str) else data
     return hashlib.sha256(raw).digest()[:16]
 
 
 def path_hash(path: str) -> str:
     """Return the first 8 hex digits of SHA-256 of the path as written; `./a` and `a` are two paths."""
-    return hashlib.sha256(utf8(path)).hexdigest()[:8]
+    return hashlib.sha256(encode_utf8(path)).hexdigest()[:8]
 
 
 class ToolKind(enum.Enum):
@@ -54,17 +54,17 @@ _KIND_OF_TOOL: Final = {
 }
 
 
-def be_text(body: Any) -> None:
+def check_text(body: Any) -> None:
     if not isinstance(body, str):
         raise UsageError(f"body: {type(body).__name__} is not a str: pass the text for the model")
 
 
-def be_hash(hash: Any) -> None:
+def check_hash(hash: Any) -> None:
     if not isinstance(hash, bytes):
         raise UsageError(f"hash: {type(hash).__name__} is not bytes: pass content_hash(text)")
 
 
-def be_names(names: Iterable[str]) -> Iterable[str]:
+def check_names(names: Iterable[str]) -> Iterable[str]:
     if isinstance(names, str):
         raise UsageError(f"{names!r} is one name: pass a list, [{names!r}]")
     return names

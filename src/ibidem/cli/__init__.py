@@ -22,16 +22,16 @@ TYPE_CHECKING = False  # `typing` is not imported for it: that takes half as lon
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from .commands import main as main
+    from .root_group import main as main
 
 
 def launch() -> NoReturn:
     """Run the command line. `ibidem statusline` runs without importing the other commands."""
     if sys.argv[1:] == ["statusline"]:
-        from .status import run
+        from .statusline_text import print_statusline
 
-        sys.exit(run())
-    from .commands import main
+        sys.exit(print_statusline())
+    from .root_group import main
 
     sys.exit(main())
 
@@ -39,7 +39,7 @@ def launch() -> NoReturn:
 def __getattr__(name: str) -> Any:
     """Import `main`, the group of all commands, on first access."""
     if name == "main":
-        from .commands import main
+        from .root_group import main
 
         return main
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

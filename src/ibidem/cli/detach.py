@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..environment import home, variables
+from ..environment import environment_variables, home_folder
 from ..errors import IbidemError, one_line
-from .errors import InputError, reason
+from .command_errors import InputError, describe_os_error
 
 if TYPE_CHECKING:
     from ..recordings import Recording
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..recordings.log_backup import FileSignature, ReplaceableLog
 
 UNCHANGED = " Nothing was changed."
-MEANING = "The model no longer sees its earlier thinking in this conversation. Everything else stays."
+EFFECT_NOTE = "The model no longer sees its earlier thinking in this conversation. Everything else stays."
 
 
 @click.command(short_help="Prepare a conversation to continue without Ibidem.")
@@ -45,20 +45,20 @@ def detach(session: str, dry_run: bool, undo: bool) -> int:
     """
     if dry_run and undo:
         raise click.UsageError("--dry-run and --undo exclude each other")
-    recording = _recording(session)
+    recording = _find_recording(session)
     from ..recordings.detached import EDITABLE_LOGS
 
     layout = EDITABLE_LOGS.get(recording.agent)
     if layout is None:
-        return _leave(recording)
+        return _explain_uneditable(recording)
     target = DetachTarget(recording, layout, session)
     if undo:
-        return _undo(target)
-    return _show(target) if dry_run else _detach(target)
+        return _restore_backup(target)
+    return _print_dry_run(target) if dry_run else _detach_session(target)
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedLog:
+class LogSurvey:
     """A log with its signature when it was read, and the thinking found in it."""
 
     file: ReplaceableLog
@@ -70,8 +70,8 @@ class DetachTarget:
     """The session that a user named, with all of its logs."""
 
     def __init__(self, recording: Recording, layout: EditableLog, argument: str) -> None:
-        from ..recordings.ids import session_id
         from ..recordings.log_backup import ReplaceableLog
+        from ..recordings.session_ids import session_id
 
         self.agent, self.layout = recording.agent, layout
         self.path = Path(os.path.abspath(recording.path))
@@ -87,38 +87,38 @@ class DetachTarget:
         return one_line(f"session {self.id} ({self.layout.title})")
 
     @property
-    def continuation(self) -> str:
+    def continue_hint(self) -> str:
         return one_line(f"continue without Ibidem: {self.layout.resume} {shlex.quote(self.id)}")
 
-    def surveyed(self) -> list[SurveyedLog]:
+    def survey_logs(self) -> list[LogSurvey]:
         """Read all logs. Raises InputError if one cannot be edited."""
         from ..recordings.detached import survey_log
 
-        found = []
+        surveys = []
         for file in self.files:
-            with _reported(file):
-                signature = file.signature()
-                survey = survey_log(file.lines(), self.layout)
+            with _report_errors(file):
+                signature = file.read_signature()
+                survey = survey_log(file.read_lines(), self.layout)
             if not survey.rows:
-                told = "not one JSON object per line: decompress it first if it is compressed"
-                raise InputError(_shown(file.path), f"{told}.{UNCHANGED}")
-            found.append(SurveyedLog(file, signature, survey))
-        return found
+                problem = "not one JSON object per line: decompress it first if it is compressed"
+                raise InputError(_display_path(file.path), f"{problem}.{UNCHANGED}")
+            surveys.append(LogSurvey(file, signature, survey))
+        return surveys
 
     def newest_backup(self) -> int:
         """The number of the newest backup of a log of the session; 0 if there is none."""
         numbers = [0]
         for file in self.files:
-            with _reported(file):
-                numbers += file.backups()
+            with _report_errors(file):
+                numbers += file.backup_numbers()
         return max(numbers)
 
-    def refuse_running(self, folders: Iterable[str]) -> None:
+    def reject_running_client(self, folders: Iterable[str]) -> None:
         """Raise InputError if a client may be writing to the log."""
         from .running_clients import WatchedSession, describe_client
 
         registry = next((each.parent / "sessions" for each in self.path.parents if each.name == "projects"), None)
-        watched = WatchedSession(
+        session = WatchedSession(
             self.agent,
             self.layout.title,
             self.id,
@@ -126,7 +126,7 @@ class DetachTarget:
             frozenset(folders),
             registry if self.agent == "claude-code" else None,
         )
-        if client := describe_client(watched):
+        if client := describe_client(session):
             raise InputError(self.name, f"{one_line(client)}{UNCHANGED}")
 
 
@@ -136,7 +136,7 @@ def detach_advice(state: Mapping[str, Any], since: float) -> str:
     A conversation needs it if Ibidem removed text from it, its model signs thinking, and an agent whose logs can be
     edited wrote a log in this folder since the proxy started.
     """
-    from ..billing.thinking import signs_thinking
+    from ..billing.thinking_size import signs_thinking
 
     if state["observe"] or not any(row["removed"] and signs_thinking(row["model"]) for row in state["conversations"]):
         return ""
@@ -151,139 +151,139 @@ def _sessions_here(since: float) -> Iterator[str]:
     """Yield the ids of sessions in this folder whose logs were written after `since`."""
     from ..recordings.detached import EDITABLE_LOGS
     from ..recordings.discovery import discover_by_agent
-    from ..recordings.ids import ids_in
+    from ..recordings.session_ids import file_name_ids
 
     with suppress(OSError, IbidemError):  # the folder was deleted, or the user has no home
-        here = _letters(os.getcwd())
-        logs = discover_by_agent(variables(), home(), sys.platform)
+        here = _folder_key(os.getcwd())
+        logs = discover_by_agent(environment_variables(), home_folder(), sys.platform)
         for path in (path for agent in EDITABLE_LOGS for path in logs.get(agent, ())):
-            if _letters(path.parent.name) == here and path.stat().st_mtime >= since:
-                yield ids_in(str(path))[0]
+            if _folder_key(path.parent.name) == here and path.stat().st_mtime >= since:
+                yield file_name_ids(str(path))[0]
 
 
-def _letters(folder: str) -> str:
+def _folder_key(folder: str) -> str:
     """Reduce a folder's path to letters, digits and `-`, as agents do when they name a log folder after it."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-")
 
 
-def _recording(session: str) -> Recording:
+def _find_recording(session: str) -> Recording:
     """Find the session by id or path; the first session of a log with several. Raises InputError."""
-    from . import logs  # importing the log readers takes a while
+    from . import log_lookup  # importing the log readers takes a while
 
     if "://" in session:
         raise InputError(one_line(session), "only a log on this machine can be edited: pass its path or a session id")
-    if not os.path.lexists(session) and logs.may_be_id(session):
-        return logs.by_id(session).sessions[0]
+    if not os.path.lexists(session) and log_lookup.may_be_id(session):
+        return log_lookup.find_session_by_id(session).sessions[0]
     try:
         kind = os.stat(session).st_mode
     except OSError as error:
-        raise InputError(_shown(session), reason(error)) from None
+        raise InputError(_display_path(session), describe_os_error(error)) from None
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # reading from a pipe would wait for a writer
-        raise InputError(_shown(session), "not a regular file: pass the path of a log, or a session id")
-    return logs.read_sessions(session, logs.fetched(session)).sessions[0]
+        raise InputError(_display_path(session), "not a regular file: pass the path of a log, or a session id")
+    return log_lookup.read_sessions(session, log_lookup.read_log_bytes(session)).sessions[0]
 
 
-def _leave(recording: Recording) -> int:
+def _explain_uneditable(recording: Recording) -> int:
     """Explain what to do about a session whose log cannot be edited."""
     from ..recordings.detached import may_hold_signed_thinking
-    from ..recordings.ids import session_id
+    from ..recordings.session_ids import session_id
 
     name = one_line(f"session {session_id(recording)} ({recording.agent})")
     if may_hold_signed_thinking(recording):
-        told = "the logs of this agent cannot be edited. Start a new conversation, or continue this one with Ibidem."
-        raise InputError(name, f"{told}{UNCHANGED}")
+        problem = "the logs of this agent cannot be edited. Start a new conversation, or continue this one with Ibidem."
+        raise InputError(name, f"{problem}{UNCHANGED}")
     click.echo(f"{name}: its models do not sign thinking over the history. You can continue without Ibidem.")
     return 0
 
 
-def _detach(target: DetachTarget) -> int:
-    found = target.surveyed()
-    signed = [each for each in found if each.survey.has_signed_thinking]
-    if not signed:
-        return _nothing(target, found)
-    target.refuse_running(folder for each in found for folder in each.survey.folders)
-    backups = _replace_all(signed, target)
-    click.echo(f"Removed {_counted(signed)} from {target.name}.")
+def _detach_session(target: DetachTarget) -> int:
+    surveys = target.survey_logs()
+    signed_surveys = [each for each in surveys if each.survey.has_signed_thinking]
+    if not signed_surveys:
+        return _report_no_thinking(target, surveys)
+    target.reject_running_client(folder for each in surveys for folder in each.survey.folders)
+    backups = _replace_all(signed_surveys, target)
+    click.echo(f"Removed {_count_blocks(signed_surveys)} from {target.name}.")
     for backup in backups:
-        click.echo(f"Backup: {_shown(backup)}")
-    click.echo(MEANING)
-    click.echo(f"You can now {target.continuation}")
+        click.echo(f"Backup: {_display_path(backup)}")
+    click.echo(EFFECT_NOTE)
+    click.echo(f"You can now {target.continue_hint}")
     click.echo(f"To undo this before you continue: ibidem detach --undo {target.argument}")
     return 0
 
 
-def _replace_all(signed: list[SurveyedLog], target: DetachTarget) -> list[Path]:
+def _replace_all(signed_surveys: list[LogSurvey], target: DetachTarget) -> list[Path]:
     """Replace all logs or none, and return the paths of their backups."""
     from ..recordings.detached import RowLinks, remove_thinking
 
-    links = RowLinks(each.survey for each in signed)
+    links = RowLinks(each.survey for each in signed_surveys)
     number = target.newest_backup() + 1
-    replaced: dict[ReplaceableLog, Path] = {}
+    backups: dict[ReplaceableLog, Path] = {}
     try:
-        for each in signed:
-            edit = partial(remove_thinking, layout=target.layout, links=links, remaining=each.survey.remaining)
-            with _reported(each.file):
-                replaced[each.file] = each.file.replace(each.signature, edit, number)
+        for each in signed_surveys:
+            edit = partial(remove_thinking, layout=target.layout, links=links, remaining=each.survey.remaining_ids)
+            with _report_errors(each.file):
+                backups[each.file] = each.file.replace(each.signature, edit, number)
     except BaseException:
-        for file in replaced:
-            with _reported(file, "detached, and could not be restored. Run: ibidem detach --undo"):
+        for file in backups:
+            with _report_errors(file, "detached, and could not be restored. Run: ibidem detach --undo"):
                 file.restore(number)
         raise
-    return list(replaced.values())
+    return list(backups.values())
 
 
-def _show(target: DetachTarget) -> int:
-    found = target.surveyed()
-    signed = [each for each in found if each.survey.has_signed_thinking]
-    if not signed:
-        return _nothing(target, found)
-    click.echo(f"Would remove {_counted(signed)} from {target.name}:")
-    for each in signed:
-        click.echo(f"  {each.survey.blocks:,} in {_shown(each.file.path)}")
+def _print_dry_run(target: DetachTarget) -> int:
+    surveys = target.survey_logs()
+    signed_surveys = [each for each in surveys if each.survey.has_signed_thinking]
+    if not signed_surveys:
+        return _report_no_thinking(target, surveys)
+    click.echo(f"Would remove {_count_blocks(signed_surveys)} from {target.name}:")
+    for each in signed_surveys:
+        click.echo(f"  {each.survey.blocks:,} in {_display_path(each.file.path)}")
     click.echo("Nothing was changed.")
     return 0
 
 
-def _nothing(target: DetachTarget, found: list[SurveyedLog]) -> int:
-    blocks = sum(each.survey.blocks for each in found)
+def _report_no_thinking(target: DetachTarget, surveys: list[LogSurvey]) -> int:
+    blocks = sum(each.survey.blocks for each in surveys)
     why = "its models do not sign thinking over the history" if blocks else "its log has no thinking"
-    click.echo(f"{target.name}: {why}. Nothing was changed. You can {target.continuation}")
+    click.echo(f"{target.name}: {why}. Nothing was changed. You can {target.continue_hint}")
     return 0
 
 
-def _undo(target: DetachTarget) -> int:
+def _restore_backup(target: DetachTarget) -> int:
     from ..recordings.detached import survey_log
 
     number = target.newest_backup()
     if not number:
-        raise InputError(_shown(target.path), f"there is no backup.{UNCHANGED}")
-    changed = [file for file in target.files if number in file.backups()]
+        raise InputError(_display_path(target.path), f"there is no backup.{UNCHANGED}")
+    changed_files = [file for file in target.files if number in file.backup_numbers()]
     folders: set[str] = set()
-    for file in changed:
-        with _reported(file):
+    for file in changed_files:
+        with _report_errors(file):
             file.check_unchanged(number)
-            folders |= survey_log(file.lines(), target.layout).folders
-    target.refuse_running(folders)
-    for file in changed:
-        with _reported(file, "could not be restored. Run this again"):
+            folders |= survey_log(file.read_lines(), target.layout).folders
+    target.reject_running_client(folders)
+    for file in changed_files:
+        with _report_errors(file, "could not be restored. Run this again"):
             file.restore(number)
-    what = "its log" if len(changed) == 1 else f"{len(changed):,} logs"
+    what = "its log" if len(changed_files) == 1 else f"{len(changed_files):,} logs"
     click.echo(f"Restored {what} of {target.name}. This conversation continues only with Ibidem.")
     return 0
 
 
-def _counted(found: list[SurveyedLog]) -> str:
-    blocks = sum(each.survey.blocks for each in found)
-    where = f" in {len(found):,} logs" if len(found) > 1 else ""
+def _count_blocks(surveys: list[LogSurvey]) -> str:
+    blocks = sum(each.survey.blocks for each in surveys)
+    where = f" in {len(surveys):,} logs" if len(surveys) > 1 else ""
     return f"{blocks:,} thinking block{'s' if blocks != 1 else ''}{where}"
 
 
-def _shown(path: Path | str) -> str:
+def _display_path(path: Path | str) -> str:
     return one_line(click.format_filename(path))
 
 
 @contextmanager
-def _reported(file: ReplaceableLog, outcome: str = "nothing was changed") -> Iterator[None]:
+def _report_errors(file: ReplaceableLog, outcome: str = "nothing was changed") -> Iterator[None]:
     """Raise errors of the operating system and of a log as InputError, with the `outcome` for the log."""
     from ..recordings.log_backup import LogFileError
 
@@ -292,9 +292,9 @@ def _reported(file: ReplaceableLog, outcome: str = "nothing was changed") -> Ite
         yield
         return
     except OSError as error:
-        what = reason(error)
+        what = describe_os_error(error)
     except LogFileError as error:
         path, what = error.path, error.what
     except IbidemError as error:
         what = str(error)
-    raise InputError(_shown(path), one_line(f"{what} ({outcome})"))
+    raise InputError(_display_path(path), one_line(f"{what} ({outcome})"))

@@ -7,10 +7,10 @@ from functools import partial
 import click
 
 from ..engine import expansion
-from .errors import InputError, say
+from .command_errors import InputError, print_error
 from .options import format_option
-from .reading import Input, ask, open_source, refuse, tells_format
-from .writing import Write, output
+from .output_file import Write, open_output
+from .request_input import RequestInput, call_library, is_format_detectable, open_source, raise_input_error
 
 
 @click.command(short_help="Restore the original request.")
@@ -24,27 +24,27 @@ def expand(file: str, out: str, format: str | None) -> int:
     standard input. All other text is unchanged, byte for byte.
     """
     # `source` twice: it must be closed before OUT, maybe the same file, is replaced, and also if opening OUT fails.
-    with open_source(file) as source, output(out) as write, source:
-        unreadable = restore(source, write, format)
+    with open_source(file) as source, open_output(out) as write, source:
+        unreadable = expand_requests(source, write, format)
     return 2 if unreadable else 0
 
 
-def restore(source: Input, write: Write, format: str | None) -> int:
+def expand_requests(source: RequestInput, write: Write, format: str | None) -> int:
     """Write every request with its references expanded, and invalid lines unchanged. Return the number of these."""
-    unreadable, begun = 0, False
+    unreadable, has_started = 0, False
     call = partial(expansion.expand, format=format)
     for request in source:
         data = request.data
-        if not request.blank:
-            if not begun and format is None and not tells_format(request):
-                refuse(source, request)
-            begun = True
+        if not request.is_blank:
+            if not has_started and format is None and not is_format_detectable(request):
+                raise_input_error(source, request)
+            has_started = True
             try:
-                data = ask(call, request)
+                data = call_library(call, request)
             except InputError as error:
                 if request.line is None:
                     raise
-                say(error.message)
+                print_error(error.message)
                 unreadable += 1
         write(data)
         write(request.ending)

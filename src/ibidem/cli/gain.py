@@ -14,16 +14,16 @@ from .options import echo_json, json_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..gains import Gains, Sum
-    from .report.filters import Period
+    from ..usage_db import UsageDatabase, UsageTotals
+    from .report.filters import TimeRange
 
 BY = ("day", "week", "month", "model", "project", "client")
-SHOWN_ROWS = 30
+MAX_ROWS = 30
 """Largest number of rows in a table. `--json` has all rows."""
 UNNAMED = "(not told)"
-TIMES = {"day": 1, "week": 7, "month": 32}
+PERIOD_DAYS = {"day": 1, "week": 7, "month": 32}
 """By period: days to add to its first day to reach a day of the next period."""
-LAST_MOMENT = 4e9
+MAX_TIMESTAMP = 4e9
 """Latest plausible time in Unix seconds. Later requests come from a wrong clock."""
 
 
@@ -45,160 +45,176 @@ def gain(
     Requests on a subscription are listed separately, with their value at list prices. Both commands record the usage of
     each request in your data folder, without any text; --no-ledger turns this off.
     """
-    from ..gains import Gains, path
+    from ..usage_db import UsageDatabase, database_path
 
     if forgets and (since or until):
         raise click.UsageError("--forget deletes all recorded usage: omit --since and --until")
-    file = path()
+    file = database_path()
     if forgets:
-        return _forget(file, as_json)
-    from .report.filters import period_asked, zone_named
+        return _delete_usage(file, as_json)
+    from .report.filters import find_zone, parse_time_range
 
-    zone = zone_named(timezone)
-    period = period_asked(since, until, datetime.now(zone), usual=False)
-    with Gains(file) as found:
+    zone = find_zone(timezone)
+    period = parse_time_range(since, until, datetime.now(zone), use_default=False)
+    with UsageDatabase(file) as database:
         if tried:
-            from .gain_trial import gain_trial
+            from .gain_experiment import print_experiment
 
-            return gain_trial(found, period, zone, as_json)
-        groups = _groups(found, by, period, zone)
-        total = found.total(period.since, period.until)
+            return print_experiment(database, period, zone, as_json)
+        groups = _group_usage(database, by, period, zone)
+        total = database.total_usage(period.since, period.until)
     if as_json:
-        named = [{"name": name, **_figures(each)} for name, each in _ordered(groups, by)]
-        asked = {"by": by, "since": period.since, "until": period.until}
-        echo_json({"schema": 1, "ledger": str(file), **asked, "total": _figures(total), "groups": named})
+        group_rows = [{"name": name, **_totals_row(each)} for name, each in _sort_groups(groups, by)]
+        query = {"by": by, "since": period.since, "until": period.until}
+        echo_json({"schema": 1, "ledger": str(file), **query, "total": _totals_row(total), "groups": group_rows})
     elif total:
-        _draw(by, groups, total, period.told)
+        _print_tables(by, groups, total, period.description)
     else:
-        click.echo(_nothing(file, period.told))
+        click.echo(_no_usage_message(file, period.description))
     return 0
 
 
-def _forget(file: Path, as_json: bool) -> int:
+def _delete_usage(file: Path, as_json: bool) -> int:
     from ..errors import one_line
-    from ..gains import forget
+    from ..usage_db import delete_usage
 
-    there, was = file.exists(), forget(file)
+    is_present, deleted_totals = file.exists(), delete_usage(file)
     if as_json:
-        echo_json({"ledger": str(file), "deleted": there, "forgotten": _figures(was)})
-    elif not there:
+        echo_json({"ledger": str(file), "deleted": is_present, "forgotten": _totals_row(deleted_totals)})
+    elif not is_present:
         click.echo(f"{one_line(str(file))}: no usage recorded")
     else:
-        click.echo(f"{one_line(str(file))} deleted: usage of {was.requests:,} request{'s' * (was.requests != 1)}")
+        click.echo(
+            f"{one_line(str(file))} deleted: usage of {deleted_totals.requests:,} request{'s' * (deleted_totals.requests != 1)}"
+        )
     return 0
 
 
-def _nothing(file: Path, told: str) -> str:
-    from ..gains import Gains
+def _no_usage_message(file: Path, period_text: str) -> str:
+    from ..usage_db import UsageDatabase
 
-    with Gains(file) as found:
-        if told and found.total():
-            return f"{told} No usage recorded: omit --since and --until to see all."
+    with UsageDatabase(file) as database:
+        if period_text and database.total_usage():
+            return f"{period_text} No usage recorded: omit --since and --until to see all."
     return "No usage recorded yet. Run a command through ibidem first: ibidem wrap -- claude"
 
 
-def _groups(found: Gains, by: str, period: Period, zone: tzinfo) -> dict[str, Sum]:
-    if by not in TIMES:
-        named = found.sums(by, period.since, period.until)  # type: ignore[arg-type]
-        return {name or UNNAMED: each for name, each in named.items()}
-    first, last = found.span() or (0.0, -1.0)
+def _group_usage(database: UsageDatabase, by: str, period: TimeRange, zone: tzinfo) -> dict[str, UsageTotals]:
+    if by not in PERIOD_DAYS:
+        totals_by_name = database.totals_by_name(by, period.since, period.until)  # type: ignore[arg-type]
+        return {name or UNNAMED: each for name, each in totals_by_name.items()}
+    first, last = database.time_range() or (0.0, -1.0)
     start = max(first, period.since or 0.0, 0.0)
-    until = LAST_MOMENT if period.until is None else period.until
-    sums: dict[str, Sum] = {}
-    for name, begins, ends in _periods(by, start, min(last, until, LAST_MOMENT), zone):
-        if each := found.total(max(begins, start), min(ends, until)):
+    until = MAX_TIMESTAMP if period.until is None else period.until
+    sums: dict[str, UsageTotals] = {}
+    for name, period_start, period_end in _calendar_periods(by, start, min(last, until, MAX_TIMESTAMP), zone):
+        if each := database.total_usage(max(period_start, start), min(period_end, until)):
             sums[name] = each
     return sums
 
 
-def _periods(by: str, first: float, last: float, zone: tzinfo) -> Iterator[tuple[str, float, float]]:
+def _calendar_periods(by: str, first: float, last: float, zone: tzinfo) -> Iterator[tuple[str, float, float]]:
     """Yield name, start and end of each calendar period. A day with a clock change has 23 or 25 hours."""
     start = datetime.fromtimestamp(first, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start = start.replace(day=1) if by == "month" else start - timedelta(days=start.weekday() * (by == "week"))
     while start.timestamp() <= last:
-        end = start + timedelta(days=TIMES[by])
+        end = start + timedelta(days=PERIOD_DAYS[by])
         end = end.replace(day=1) if by == "month" else end
         yield f"{start:%Y-%m}" if by == "month" else f"{start:%Y-%m-%d}", start.timestamp(), end.timestamp()
         start = end
 
 
-def _ordered(groups: Mapping[str, Sum], by: str) -> list[tuple[str, Sum]]:
+def _sort_groups(groups: Mapping[str, UsageTotals], by: str) -> list[tuple[str, UsageTotals]]:
     """Sort periods with the newest first, other groups with the most expensive first."""
-    if by in TIMES:
+    if by in PERIOD_DAYS:
         return sorted(groups.items(), reverse=True)
     return sorted(groups.items(), key=lambda each: (-each[1].paid, each[0]))
 
 
-def _figures(found: Sum) -> dict[str, Any]:
-    shares = {"saved_share": found.share, "removed_share": found.removed_share}
-    return {**found._asdict(), "input": found.input, "saved": found.saved, **shares}
+def _totals_row(totals: UsageTotals) -> dict[str, Any]:
+    shares = {"saved_share": totals.saved_share, "removed_share": totals.removed_share}
+    return {**totals._asdict(), "input": totals.input_tokens, "saved": totals.saved_dollars, **shares}
 
 
 HEAD = ("paid", "without ibidem", "saved", "share", "requests", "conversations")
 PLAN_HEAD = ("value", "without ibidem", "saved", "share", "tokens saved", "requests", "conversations")
 PLAN_TITLE = "On a subscription (values at list prices, no bill):"
-WRONG = {"failures": "failed", "refusals": "rejected", "misses": "cache misses"}
+PROBLEM_COLUMNS = {"failures": "failed", "refusals": "rejected", "misses": "cache misses"}
 """Columns that are shown only if a row has a value in them, with their titles."""
 
 
-def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
+def _print_tables(by: str, groups: Mapping[str, UsageTotals], total: UsageTotals, period_text: str) -> None:
     from rich.console import Console
 
-    from ..render.terminal_layout import say, table
+    from ..render.terminal_layout import print_table, print_text
 
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    if told:
-        say(console, told)
-    wrong = [name for name in WRONG if getattr(total, name)]
-    paid = [(name, each.by_use) for name, each in _ordered(groups, by) if each.by_use]
-    plan = [(name, each.plan) for name, each in _ordered(groups, by) if each.plan]
-    if paid:
-        rows = [_row(name, each, wrong) for name, each in paid[:SHOWN_ROWS]]
-        every = [_row("all", total.by_use, wrong)] if len(paid) > 1 else []
-        table(console, [by, *HEAD, *(WRONG[name] for name in wrong)], [*rows, *every])
+    if period_text:
+        print_text(console, period_text)
+    problem_columns = [name for name in PROBLEM_COLUMNS if getattr(total, name)]
+    paid_groups = [
+        (name, each.pay_per_use_totals) for name, each in _sort_groups(groups, by) if each.pay_per_use_totals
+    ]
+    plan_groups = [(name, each.plan_totals) for name, each in _sort_groups(groups, by) if each.plan_totals]
+    if paid_groups:
+        rows = [_table_row(name, each, problem_columns) for name, each in paid_groups[:MAX_ROWS]]
+        total_rows = [_table_row("all", total.pay_per_use_totals, problem_columns)] if len(paid_groups) > 1 else []
+        print_table(console, [by, *HEAD, *(PROBLEM_COLUMNS[name] for name in problem_columns)], [*rows, *total_rows])
         console.print()
-    if plan:
-        say(console, PLAN_TITLE)
-        rows = [_plan_row(name, each) for name, each in plan[:SHOWN_ROWS]]
-        table(console, [by, *PLAN_HEAD], [*rows, *([_plan_row("all", total.plan)] if len(plan) > 1 else [])])
+    if plan_groups:
+        print_text(console, PLAN_TITLE)
+        rows = [_plan_row(name, each) for name, each in plan_groups[:MAX_ROWS]]
+        print_table(
+            console, [by, *PLAN_HEAD], [*rows, *([_plan_row("all", total.plan_totals)] if len(plan_groups) > 1 else [])]
+        )
         console.print()
-    for line in _notes(total, max(0, len(paid) - SHOWN_ROWS) + max(0, len(plan) - SHOWN_ROWS)):
-        say(console, line)
+    for line in _footnotes(total, max(0, len(paid_groups) - MAX_ROWS) + max(0, len(plan_groups) - MAX_ROWS)):
+        print_text(console, line)
 
 
-def _plan_row(name: str, found: Sum) -> Sequence[Any]:
+def _plan_row(name: str, totals: UsageTotals) -> Sequence[Any]:
     from ..render.number_format import percent
 
-    row = _row(name, found, ())
-    return [*row[:5], percent(found.removed_share), *row[5:]]
+    row = _table_row(name, totals, ())
+    return [*row[:5], percent(totals.removed_share), *row[5:]]
 
 
-def _row(name: str, found: Sum, wrong: Sequence[str]) -> Sequence[Any]:
+def _table_row(name: str, totals: UsageTotals, problem_columns: Sequence[str]) -> Sequence[Any]:
     from rich.text import Text
 
     from ..render.number_format import NO_NUMBER, dollars, percent
-    from ..render.terminal_layout import colour, short
+    from ..render.terminal_layout import saving_color, single_line
 
-    look = colour(found.share)
-    money = [dollars(found.paid), dollars(found.would_have_paid), dollars(found.saved), percent(found.share)]
-    if not found.paid and not found.would_have_paid:
+    style = saving_color(totals.saved_share)
+    money = [
+        dollars(totals.paid),
+        dollars(totals.would_have_paid),
+        dollars(totals.saved_dollars),
+        percent(totals.saved_share),
+    ]
+    if not totals.paid and not totals.would_have_paid:
         money = [NO_NUMBER] * len(money)
-    counts = (found.requests, found.conversations, *(getattr(found, name) for name in wrong))
-    return [short(name), *money[:2], *(Text(each, look) for each in money[2:]), *(f"{count:,}" for count in counts)]
+    counts = (totals.requests, totals.conversations, *(getattr(totals, name) for name in problem_columns))
+    return [
+        single_line(name),
+        *money[:2],
+        *(Text(each, style) for each in money[2:]),
+        *(f"{count:,}" for count in counts),
+    ]
 
 
-def _notes(total: Sum, more: int) -> Iterator[str]:
+def _footnotes(total: UsageTotals, more: int) -> Iterator[str]:
     from ..render.number_format import dollars, plural
 
     if more:
         yield f"{more:,} more rows: --json has all rows."
-    if total.by_use:
-        yield f"Input cost at list prices. Output cost {dollars(total.by_use.output_paid)} more and is not included."
-    if total.plan:
-        yield f"Subscription: value of the input. Output is worth {dollars(total.plan.output_paid)} more, not included."
+    if total.pay_per_use_totals:
+        yield f"Input cost at list prices. Output cost {dollars(total.pay_per_use_totals.output_paid)} more and is not included."
+    if total.plan_totals:
+        yield f"Subscription: value of the input. Output is worth {dollars(total.plan_totals.output_paid)} more, not included."
     if total.observed:
-        could = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
-        yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {could}."
+        possible_savings = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
+        yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {possible_savings}."
     if total.unpriced:
         yield f"The cost of {plural(total.unpriced, 'request')} is unknown and not included."
     if not (total.failures or total.refusals or total.misses):

@@ -38,20 +38,22 @@ def hooks(port: int | None, token: str | None) -> int:
     from msgspec import structs
 
     from .. import environment
-    from .proxy.serving import loaded, not_served
+    from .proxy.serve import listen_error, load_settings
 
-    settings = structs.replace(loaded({"port": port, "token": token}, environment.variables()).settings, host=HOST)
+    settings = structs.replace(
+        load_settings({"port": port, "token": token}, environment.environment_variables()).settings, host=HOST
+    )
     try:
         server = HookServer(settings)
     except OSError as error:
-        raise not_served(error, settings) from None
+        raise listen_error(error, settings) from None
     with server:
         click.echo(f"Handling hooks on http://{HOST}:{server.server_address[1]}")
         click.echo("Stop with Ctrl-C.")
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
-    click.echo(server.line())
+    click.echo(server.summary_line())
     return 0
 
 
@@ -61,7 +63,7 @@ class HookServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, settings: Settings) -> None:
-        from ..proxy.hooks import ToolHooks
+        from ..proxy.claude_hooks import ToolHooks
 
         self.settings = settings
         self._hooks = ToolHooks()
@@ -70,22 +72,22 @@ class HookServer(ThreadingHTTPServer):
         self._large_events = threading.BoundedSemaphore(MAX_LARGE_EVENTS)
         super().__init__((HOST, settings.port), _Handler)
 
-    def decided(self, event: Any) -> dict[str, Any]:
+    def hook_response(self, event: Any) -> dict[str, Any]:
         """Return the response to a hook event; empty to leave the output unchanged."""
         try:
             with self._deciding:
-                return self._hooks.answer(event, time.monotonic())
+                return self._hooks.handle_event(event, time.monotonic())
         except Exception:  # fail open: the client then uses the unchanged output
             return {}
 
-    def missed(self) -> None:
+    def clear_outputs(self) -> None:
         """Clear the tool outputs. An event was lost, and it may have reported that a context was compacted."""
         with self._deciding:
-            self._hooks.forget()
+            self._hooks.clear_memory()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._connections.acquire(blocking=False):
-            self.missed()
+            self.clear_outputs()
             self.shutdown_request(request)
             return
         try:
@@ -101,22 +103,24 @@ class HookServer(ThreadingHTTPServer):
             self._connections.release()
 
     @contextmanager
-    def place_for(self, size: int) -> Iterator[bool]:
+    def reserve_memory(self, size: int) -> Iterator[bool]:
         """Reserve memory for an event. Yields False if too many large events are read for `BODY_SECONDS`."""
         large = size > LARGE_EVENT
-        free = not large or self._large_events.acquire(timeout=BODY_SECONDS)
-        if not free:
-            self.missed()
+        is_free = not large or self._large_events.acquire(timeout=BODY_SECONDS)
+        if not is_free:
+            self.clear_outputs()
         try:
-            yield free
+            yield is_free
         finally:
-            if large and free:
+            if large and is_free:
                 self._large_events.release()
 
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Return the summary line."""
-        found = self._hooks
-        return f"{found.outputs:,} outputs, {found.repeats:,} repeated: {found.bytes_saved:,} bytes saved"
+        tool_hooks = self._hooks
+        return (
+            f"{tool_hooks.outputs:,} outputs, {tool_hooks.repeats:,} repeated: {tool_hooks.bytes_saved:,} bytes saved"
+        )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors: the client disconnected, or it gets no response and continues without us."""
@@ -128,46 +132,46 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "ibidem", ""
 
     def do_POST(self) -> None:
-        from ..proxy.hooks import HOOKS_PATH
-        from ..proxy.page.pages import page_refusal
+        from ..proxy.claude_hooks import HOOKS_PATH
+        from ..proxy.page.admin_pages import deny_page
 
         headers = {name.lower(): text for name, text in self.headers.items()}
-        refused = page_refusal(self.server.settings, self.path, headers)
-        if refused is not None:
-            self._answer(refused.status, refused.headers["Content-Type"], refused.body)
+        refusal = deny_page(self.server.settings, self.path, headers)
+        if refusal is not None:
+            self._send_response(refusal.status, refusal.headers["Content-Type"], refusal.body)
         elif self.path.partition("?")[0] != HOOKS_PATH:
-            self._answer(404, "text/plain", b"this server only handles hooks\n")
+            self._send_response(404, "text/plain", b"this server only handles hooks\n")
         else:
-            self._answer(200, "application/json", json.dumps(self._decided(self._size())).encode())
+            self._send_response(200, "application/json", json.dumps(self._hook_response(self._body_size())).encode())
 
-    def _size(self) -> int:
+    def _body_size(self) -> int:
         """Return the body's size in bytes; 0 if it is unknown, too large, or not JSON.
 
         A form on another web site cannot send JSON, so the content type protects against such requests.
         """
-        from ..proxy.hooks import MAX_EVENT_BYTES
+        from ..proxy.claude_hooks import MAX_EVENT_BYTES
 
-        told = self.headers.get("content-length", "")
-        size = int(told) if told.isascii() and told.isdecimal() and len(told) < 12 else 0
+        length = self.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdecimal() and len(length) < 12 else 0
         return size if size <= MAX_EVENT_BYTES and self.headers.get_content_type() == "application/json" else 0
 
-    def _decided(self, size: int) -> dict[str, Any]:
-        from ..proxy.hooks import parse_event
+    def _hook_response(self, size: int) -> dict[str, Any]:
+        from ..proxy.claude_hooks import parse_event
 
-        with self.server.place_for(size) as free:
-            return self.server.decided(parse_event(self._body(size))) if free else {}
+        with self.server.reserve_memory(size) as is_free:
+            return self.server.hook_response(parse_event(self._read_body(size))) if is_free else {}
 
-    def _body(self, size: int) -> bytes:
+    def _read_body(self, size: int) -> bytes:
         """Read the body, or the part that arrives within `BODY_SECONDS`."""
-        found, end = bytearray(), time.monotonic() + BODY_SECONDS
-        while size > len(found) and time.monotonic() < end:
-            data = self.rfile.read1(min(size - len(found), BODY_BLOCK))
+        body, end = bytearray(), time.monotonic() + BODY_SECONDS
+        while size > len(body) and time.monotonic() < end:
+            data = self.rfile.read1(min(size - len(body), BODY_BLOCK))
             if not data:
                 break
-            found += data
-        return bytes(found)
+            body += data
+        return bytes(body)
 
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
+    def _send_response(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
         for name, text in (("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close")):
             self.send_header(name, text)

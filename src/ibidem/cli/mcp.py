@@ -10,10 +10,10 @@ import click
 
 from ..environment import install_command
 from ..errors import IbidemError, one_line
-from .errors import InputError, say
+from .command_errors import InputError, print_error
 
 if TYPE_CHECKING:
-    from ..gateway.session import GatewaySettings, GatewayTotals
+    from ..gateway.mcp_session import GatewaySettings, GatewayTotals
 
 PORT = 8124
 
@@ -50,8 +50,8 @@ def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: 
         raise click.UsageError("Pass a command or a URL: ibidem mcp -- SERVER, or ibidem mcp --url URL")
     if port is not None and not url:
         raise click.UsageError("--port needs --url: a server on standard input and output has no port")
-    from ..gateway.rules import GatewayRules, load_rules
-    from ..gateway.session import GatewaySettings, GatewayTotals
+    from ..gateway.mcp_session import GatewaySettings, GatewayTotals
+    from ..gateway.tool_rules import GatewayRules, load_rules
 
     try:
         rules = load_rules(Path(rules_file)) if rules_file else GatewayRules()
@@ -60,48 +60,52 @@ def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: 
         raise InputError(where, what) from None
     settings = GatewaySettings(rules=rules, **flags)  # type: ignore[arg-type]
     totals = GatewayTotals()
-    return _ask(url, PORT if port is None else port, settings, totals) if url else _run(server, settings, totals)
+    return (
+        _run_http(url, PORT if port is None else port, settings, totals)
+        if url
+        else _run_stdio(server, settings, totals)
+    )
 
 
-def _run(command: tuple[str, ...], settings: GatewaySettings, totals: GatewayTotals) -> int:
-    from ..gateway.pump import StdioPump
-    from ..gateway.session import McpSession
-    from .programs import end_as, exit_code_of, found_program, why_not_run
+def _run_stdio(command: tuple[str, ...], settings: GatewaySettings, totals: GatewayTotals) -> int:
+    from ..gateway.mcp_session import McpSession
+    from ..gateway.stdio import StdioBridge
+    from .subprocesses import describe_start_error, exit_code_of, exit_like_program, find_program
 
     try:
-        program = found_program(command[0])
-        code = StdioPump(McpSession(settings, totals, _tell)).run(command, program)
+        program = find_program(command[0])
+        code = StdioBridge(McpSession(settings, totals, _print_line)).run(command, program)
     except OSError as error:
-        _tell(f"{one_line(command[0])}: {why_not_run(error)}")
+        _print_line(f"{one_line(command[0])}: {describe_start_error(error)}")
         return exit_code_of(error)
-    _tell(totals.line())
-    return end_as(code)
+    _print_line(totals.summary_line())
+    return exit_like_program(code)
 
 
-def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) -> int:
-    from ..gateway.address import upstream_at
+def _run_http(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) -> int:
+    from ..gateway.mcp_upstream import parse_mcp_upstream
 
     try:
-        upstream = upstream_at(url)
+        upstream = parse_mcp_upstream(url)
     except IbidemError as error:
         raise InputError("--url", str(error)) from None
     try:
-        from ..gateway.web import serve
+        from ..gateway.http_transport import serve_http
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
         raise InputError(error.name or "aiohttp", f"not installed. Run: {install_command('proxy')}") from None
     try:
-        serve(upstream, port, settings, totals, _tell)
+        serve_http(upstream, port, settings, totals, _print_line)
     except IbidemError as error:
         where, _, what = str(error).partition(": ")
         raise InputError(where, what) from None
     except OSError as error:
         raise InputError(f"port {port}", f"{error.strerror or error}: use another with --port") from None
-    _tell(totals.line())
+    _print_line(totals.summary_line())
     return 0
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     with suppress(OSError, ValueError):  # standard error may be closed
-        say(f"mcp: {line}")
+        print_error(f"mcp: {line}")

@@ -10,8 +10,8 @@ import click
 from ..environment import has_password
 from ..errors import IbidemError
 from ..formats import ALL_FORMATS
-from ..strategies.profiles import PROFILES, is_name, named
-from .errors import InputError
+from ..strategies.profiles import PROFILES, is_profile_name, profile_strategies
+from .command_errors import InputError
 
 format_option = click.option(
     "--format", type=click.Choice(list(ALL_FORMATS)), help="Wire format, if it cannot be detected from the request."
@@ -25,11 +25,11 @@ class _Profile(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in PROFILES:
             return str(value)
-        if not is_name(str(value)):
+        if not is_profile_name(str(value)):
             ours = ", ".join(map(repr, PROFILES))
             self.fail(f"{value!r} is not one of {ours}, or your own as module:attribute", param, ctx)
         try:
-            named(value)
+            profile_strategies(value)
         except IbidemError as error:
             self.fail(str(error), param, ctx)
         return str(value)
@@ -38,7 +38,7 @@ class _Profile(click.Choice[str]):
 PROFILE = _Profile(list(PROFILES))
 
 
-def without_password(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def reject_password(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Reject a store URL with a password on the command line: other users of the machine can see it."""
     typed = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     if typed and has_password(value or ""):

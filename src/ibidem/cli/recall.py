@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ..errors import one_line
-from .errors import InputError
-from .store import opened, store_option
-from .writing import output
+from .command_errors import InputError
+from .output_file import open_output
+from .store import open_for_inspection, store_option
 
 
 @click.command(short_help="Print a text that was evicted from a conversation.")
@@ -18,16 +18,16 @@ def recall(ref: str, target: str) -> int:
 
     REF is the 12 hex digits in the marker that replaces the text.
     """
-    from ..store.store import encoded, is_reference
+    from ..store.store import encode_text, is_reference
 
-    name, wanted = one_line(ref), ref.strip().lower()
-    if not is_reference(wanted):
+    name, reference = one_line(ref), ref.strip().lower()
+    if not is_reference(reference):
         raise InputError(name, "not a reference. Pass the 12 hex digits in the marker")
-    with opened(target) as found:
-        text = found.get([wanted]).get(wanted)
-        where = found.where
+    with open_for_inspection(target) as database:
+        text = database.get([reference]).get(reference)
+        where = database.where
     if text is None:
         raise InputError(name, f"not in the store {one_line(where)}: pass another store with --store")
-    with output("-") as write:
-        write(encoded(text))
+    with open_output("-") as write:
+        write(encode_text(text))
     return 0

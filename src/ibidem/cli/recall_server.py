@@ -17,11 +17,11 @@ def recall_server(target: str) -> int:
 
     It has one tool, `recall`. Clients start the server themselves; docs/proxy.md shows how to register it.
     """
-    from ..store.recall_server import bounded, serve
+    from ..store.recall_server import bounded_lines, serve_messages
 
-    def write(line: bytes) -> None:
-        sys.stdout.buffer.write(line)
+    def write_line(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
-    serve(target, bounded(sys.stdin.buffer), write, __version__)
+    serve_messages(target, bounded_lines(sys.stdin.buffer), write_line, __version__)
     return 0

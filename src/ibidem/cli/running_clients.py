@@ -80,9 +80,9 @@ def describe_client(session: WatchedSession) -> str:
     """Describe the client that may write to the log, and what to do; "" if there is none."""
     processes = list_processes()
     others = [each for each in processes or () if each.pid != os.getpid()]
-    if writer := _writer(session.logs, others):
+    if writer := _find_writer(session.logs, others):
         return f"{writer.name} (pid {writer.pid}) has the log open. Quit it first."
-    registered = set(_registered(session))
+    registered = set(_registered_pids(session))
     folders = {os.path.realpath(folder) for folder in session.folders}
     for each in others:
         if not is_client(each, PROGRAMS[session.agent]):
@@ -92,9 +92,9 @@ def describe_client(session: WatchedSession) -> str:
             return f"{who} with this conversation. Quit it first."
         if each.folder is None:
             return f"{who}, and its folder is unknown. Quit it first."
-        if os.path.realpath(each.folder) in folders or _encoded(each.folder) == session.logs[0].parent.name:
+        if os.path.realpath(each.folder) in folders or _project_folder_name(each.folder) == session.logs[0].parent.name:
             return f"{who} in this project. Quit it first."
-    return _recent(session.logs, RECENT_SECONDS if processes is not None else RECENT_SECONDS_UNSEEN)
+    return _recent_write_message(session.logs, RECENT_SECONDS if processes is not None else RECENT_SECONDS_UNSEEN)
 
 
 def is_client(process: Process, program: AgentProgram) -> bool:
@@ -110,19 +110,19 @@ def is_client(process: Process, program: AgentProgram) -> bool:
     return bool(parts & {*program.packages, *program.commands})
 
 
-def _recent(logs: Iterable[Path], limit: float) -> str:
+def _recent_write_message(logs: Iterable[Path], limit: float) -> str:
     age = min((abs(time.time() - path.lstat().st_mtime) for path in logs), default=limit)
     if age >= limit:
         return ""
     return f"The log was written {age:.0f} s ago. Quit the client, and run this again after {limit:.0f} s."
 
 
-def _encoded(folder: str) -> str:
+def _project_folder_name(folder: str) -> str:
     """The name of a project's folder as Claude Code forms it."""
     return re.sub(r"[^A-Za-z0-9]", "-", folder)
 
 
-def _registered(session: WatchedSession) -> Iterator[int]:
+def _registered_pids(session: WatchedSession) -> Iterator[int]:
     """Processes that Claude Code lists for this session. Entries of a killed client stay, so this is a hint only."""
     if session.registry is None:
         return
@@ -141,11 +141,11 @@ def _registered(session: WatchedSession) -> Iterator[int]:
 def list_processes() -> list[Process] | None:
     """List all visible processes; None if the system has no way to list them."""
     if (PROC / "self").exists():
-        return list(_in_proc(PROC))
-    return _asked() if os.name == "posix" else None
+        return list(_list_from_proc(PROC))
+    return _list_with_ps() if os.name == "posix" else None
 
 
-def _in_proc(proc: Path) -> Iterator[Process]:
+def _list_from_proc(proc: Path) -> Iterator[Process]:
     own = os.geteuid()
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
@@ -161,58 +161,60 @@ def _in_proc(proc: Path) -> Iterator[Process]:
             yield Process(int(entry.name), name, tuple(filter(None, words)), folder)
 
 
-def _writer(logs: Collection[Path], processes: Iterable[Process]) -> Process | None:
+def _find_writer(logs: Collection[Path], processes: Iterable[Process]) -> Process | None:
     """Return a process that has one of the logs open for writing. Readers are allowed."""
-    wanted = {os.path.realpath(path) for path in logs}
+    log_paths = {os.path.realpath(path) for path in logs}
     for process in processes:
-        place = PROC / str(process.pid)
+        process_folder = PROC / str(process.pid)
         with suppress(OSError):  # it has ended, or belongs to another user
-            for name in os.listdir(place / "fd"):
-                if _target(place / "fd" / name) in wanted and _is_writing(place / "fdinfo" / name):
+            for name in os.listdir(process_folder / "fd"):
+                if _link_target(process_folder / "fd" / name) in log_paths and _is_writing(
+                    process_folder / "fdinfo" / name
+                ):
                     return process
     return None
 
 
-def _target(link: Path) -> str:
+def _link_target(link: Path) -> str:
     try:
         return os.readlink(link)
     except OSError:  # the file was closed
         return ""
 
 
-def _is_writing(about: Path) -> bool:
-    match = re.search(r"^flags:\s*([0-7]+)", about.read_text(), re.MULTILINE)
+def _is_writing(info_file: Path) -> bool:
+    match = re.search(r"^flags:\s*([0-7]+)", info_file.read_text(), re.MULTILINE)
     return match is None or int(match[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _asked() -> list[Process] | None:
-    listed = _output("ps", "-axww", "-o", "pid=,command=")
-    if listed is None:
+def _list_with_ps() -> list[Process] | None:
+    output = _output("ps", "-axww", "-o", "pid=,command=")
+    if output is None:
         return None
-    rows = [(int(match[1]), match[2].split()) for match in re.finditer(r"^\s*(\d+)\s+(.*)$", listed, re.MULTILINE)]
-    found = [Process(pid, os.path.basename(words[0]), tuple(words), None) for pid, words in rows if words]
-    known = [each for each in found if any(is_client(each, program) for program in PROGRAMS.values())]
-    folders = _folders([each.pid for each in known])
-    return [Process(each.pid, each.name, each.words, folders.get(each.pid)) for each in known]
+    rows = [(int(match[1]), match[2].split()) for match in re.finditer(r"^\s*(\d+)\s+(.*)$", output, re.MULTILINE)]
+    processes = [Process(pid, os.path.basename(words[0]), tuple(words), None) for pid, words in rows if words]
+    clients = [each for each in processes if any(is_client(each, program) for program in PROGRAMS.values())]
+    folders = _working_folders([each.pid for each in clients])
+    return [Process(each.pid, each.name, each.words, folders.get(each.pid)) for each in clients]
 
 
-def _folders(pids: Collection[int]) -> dict[int, str]:
+def _working_folders(pids: Collection[int]) -> dict[int, str]:
     """Return working folders by process id, as far as `lsof` can read them."""
-    listed = _output("lsof", "-a", "-d", "cwd", "-Fpn", "-p", ",".join(map(str, pids))) if pids else ""
-    found: dict[int, str] = {}
+    output = _output("lsof", "-a", "-d", "cwd", "-Fpn", "-p", ",".join(map(str, pids))) if pids else ""
+    folders: dict[int, str] = {}
     pid = 0
-    for line in (listed or "").splitlines():
+    for line in (output or "").splitlines():
         if line.startswith("p") and line[1:].isdecimal():
             pid = int(line[1:])
         elif line.startswith("n"):
-            found[pid] = line[1:]
-    return found
+            folders[pid] = line[1:]
+    return folders
 
 
 def _output(*command: str) -> str | None:
     """Return a program's output. Ignores its exit code: `lsof` returns 1 if one of several processes has ended."""
     try:
-        ended = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+        result = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
-    return ended.stdout.decode(errors="replace")
+    return result.stdout.decode(errors="replace")

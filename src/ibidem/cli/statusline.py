@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .status import run
+from .statusline_text import print_statusline
 
 
 @click.command(short_help="Print cost, savings and context for Claude Code's status line.")
@@ -14,4 +14,4 @@ def statusline() -> int:
     Claude Code runs this command and sends its status on standard input. `ibidem setup statusline` prints the setting
     that enables it.
     """
-    return run()
+    return print_statusline()

@@ -12,8 +12,8 @@ import click
 
 from .. import environment
 from ..errors import IbidemError, one_line
-from .errors import InputError
-from .options import echo_json, json_option, without_password
+from .command_errors import InputError
+from .options import echo_json, json_option, reject_password
 
 if TYPE_CHECKING:
     from ..store import Limits, Store, StoreStats
@@ -26,7 +26,7 @@ store_option = click.option(
     "target",
     metavar="STORE",
     default=environment.store_target,
-    callback=without_password,
+    callback=reject_password,
     help="File or redis:// URL (default: store in your data folder). Put a URL with a password in IBIDEM_STORE.",
 )
 
@@ -40,7 +40,7 @@ bytes_option = click.option(
 
 
 @contextmanager
-def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
+def open_for_inspection(target: str, limits: Limits | None = None) -> Iterator[Store]:
     """Open a store for inspection. A missing store is treated as empty and is not created."""
     from ..store import Limits, MemoryStore, StoreError, is_missing, open_store
 
@@ -49,31 +49,31 @@ def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
         with (
             MemoryStore(where=target, limits=limits)
             if is_missing(target)
-            else open_store(target, limits=limits) as found
+            else open_store(target, limits=limits) as database
         ):
-            yield found
+            yield database
     except StoreError as error:
         raise InputError(error.where, error.what) from None
 
 
-def limits_of(days: float | None, size: int | None) -> Limits:
+def read_limits(days: float | None, size: int | None) -> Limits:
     """Return the limits from the options, with defaults from the environment. Raises InputError or BadParameter."""
-    from ..store.limits import USE_BYTES, USE_DAYS, Limits, are_days
+    from ..store.retention import USE_BYTES, USE_DAYS, Limits, is_valid_days
 
-    if days is not None and not are_days(days):
+    if days is not None and not is_valid_days(days):
         raise click.BadParameter(USE_DAYS, param_hint="--days")
     if size is not None and size < 0:
         raise click.BadParameter(USE_BYTES, param_hint="--bytes")
     try:
-        found = Limits.usual()
+        limits = Limits.usual()
     except IbidemError as error:
         where, _, what = str(error).partition(": ")
         raise InputError(where, what) from None
-    told = Limits.of(days, size)
+    option_limits = Limits.of(days, size)
     return replace(
-        found,
-        max_age=found.max_age if days is None else told.max_age,
-        max_bytes=found.max_bytes if size is None else told.max_bytes,
+        limits,
+        max_age=limits.max_age if days is None else option_limits.max_age,
+        max_bytes=limits.max_bytes if size is None else option_limits.max_bytes,
     )
 
 
@@ -93,33 +93,33 @@ def store(context: click.Context) -> int:
 @json_option
 def stats(days: float | None, size: int | None, target: str, as_json: bool) -> int:
     """Show how many originals are stored, their size, and the limits."""
-    with opened(target, limits_of(days, size)) as found:
-        figures = found.stats()
-        where, limits = found.where, found.limits
+    with open_for_inspection(target, read_limits(days, size)) as database:
+        statistics = database.stats()
+        where, limits = database.where, database.limits
     if as_json:
-        over = limits.excess(figures.bytes_kept)
-        echo_json({"store": where, **asdict(figures), "limits": asdict(limits), "bytes_over": over})
+        over = limits.excess(statistics.bytes_kept)
+        echo_json({"store": where, **asdict(statistics), "limits": asdict(limits), "bytes_over": over})
     else:
-        click.echo("\n".join(_lines(where, figures, limits)))
+        click.echo("\n".join(_stats_lines(where, statistics, limits)))
     return 0
 
 
-def _lines(where: str, figures: StoreStats, limits: Limits) -> Iterator[str]:
+def _stats_lines(where: str, statistics: StoreStats, limits: Limits) -> Iterator[str]:
     yield one_line(where)
     yield ""
-    yield f"originals  {figures.originals:,}"
-    yield f"sessions   {figures.sessions:,}, with {figures.bytes_states:,} bytes of state"
-    yield f"bytes      {figures.bytes_original:,}, stored as {figures.bytes_stored:,}"
-    for name, moment in (("oldest", figures.oldest), ("newest", figures.newest)):
-        if moment is not None:
-            yield f"{name}     {datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
+    yield f"originals  {statistics.originals:,}"
+    yield f"sessions   {statistics.sessions:,}, with {statistics.bytes_states:,} bytes of state"
+    yield f"bytes      {statistics.bytes_original:,}, stored as {statistics.bytes_stored:,}"
+    for name, timestamp in (("oldest", statistics.oldest), ("newest", statistics.newest)):
+        if timestamp is not None:
+            yield f"{name}     {datetime.fromtimestamp(timestamp):%Y-%m-%d %H:%M:%S}"
     age = "no age limit" if limits.max_age is None else f"{limits.max_age / DAY_SECONDS:g} days without use"
     size = "no size limit" if limits.max_bytes is None else f"{limits.max_bytes:,} bytes"
     live = f"{limits.live_for / HOUR_SECONDS:g} hours"
     yield f"limits     {age}, {size}; conversations used in the last {live} are never deleted"
-    if over := limits.excess(figures.bytes_kept):
-        way_out = f"`ibidem store prune` deletes old ones, but none used in the last {live}"
-        yield f"over       {over:,} bytes: {way_out}"
+    if over := limits.excess(statistics.bytes_kept):
+        remedy = f"`ibidem store prune` deletes old ones, but none used in the last {live}"
+        yield f"over       {over:,} bytes: {remedy}"
 
 
 @store.command(short_help="Delete originals over the limits.")
@@ -132,8 +132,8 @@ def prune(days: float | None, size: int | None, target: str, as_json: bool) -> i
 
     Writing to the store does the same gradually. Conversations used in the last 24 hours are never deleted.
     """
-    with opened(target, limits_of(days, size)) as found:
-        _tell(found.prune(), as_json)
+    with open_for_inspection(target, read_limits(days, size)) as database:
+        _print_deleted(database.prune(), as_json)
     return 0
 
 
@@ -153,18 +153,18 @@ def forget(session: str | None, everything: bool, days: float | None, target: st
     """
     if [session is not None, everything, days is not None].count(True) != 1:
         raise click.UsageError("Pass one of SESSION, --all and --older-than DAYS")
-    with opened(target) as found:
+    with open_for_inspection(target) as database:
         if session is not None:
-            count = found.forget(session)
+            count = database.forget(session)
         elif days is not None:
-            count = found.forget_older(days * DAY_SECONDS)
+            count = database.forget_older(days * DAY_SECONDS)
         else:
-            count = found.forget_all()
-    _tell(count, as_json)
+            count = database.forget_all()
+    _print_deleted(count, as_json)
     return 0
 
 
-def _tell(count: int, as_json: bool) -> None:
+def _print_deleted(count: int, as_json: bool) -> None:
     if as_json:
         echo_json({"forgotten": count})
     else:

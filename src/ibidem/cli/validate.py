@@ -9,9 +9,16 @@ import click
 
 from ..engine import pipeline
 from ..errors import one_line
-from .errors import InputError, say
+from .command_errors import InputError, print_error
 from .options import echo_json, format_option, json_option
-from .reading import Input, InputRequest, ask, open_source, refuse, tells_format
+from .request_input import (
+    InputRequest,
+    RequestInput,
+    call_library,
+    is_format_detectable,
+    open_source,
+    raise_input_error,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +46,16 @@ class FileFindings:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         """A request was read, valid or not."""
         return bool(self.requests or self.unreadable)
 
     @property
     def summary(self) -> str:
         """The last output line."""
-        found = _count(len(self.findings), "violation") if self.findings else "no violations"
+        violations = _format_count(len(self.findings), "violation") if self.findings else "no violations"
         unread = f", {self.unreadable:,} unreadable" if self.unreadable else ""
-        return f"{self.file}: {found} in {_count(self.requests, 'request')}{unread}"
+        return f"{self.file}: {violations} in {_format_count(self.requests, 'request')}{unread}"
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +73,7 @@ def validate(file: str, format: str | None, as_json: bool) -> int:
     found, 2 FILE cannot be read.
     """
     with open_source(file) as source:
-        report = judge(source, format)
+        report = validate_requests(source, format)
     if as_json:
         echo_json([asdict(finding) for finding in report.findings])
     else:
@@ -76,31 +83,31 @@ def validate(file: str, format: str | None, as_json: bool) -> int:
     return report.exit_code
 
 
-def judge(source: Input, format: str | None) -> FileFindings:
+def validate_requests(source: RequestInput, format: str | None) -> FileFindings:
     """Collect the violations of every request. Invalid lines are reported and skipped."""
     report = FileFindings(source.name)
     for request in source:
-        if request.blank:
+        if request.is_blank:
             continue
-        if not report.begun and format is None and not tells_format(request):
-            refuse(source, request)
+        if not report.has_started and format is None and not is_format_detectable(request):
+            raise_input_error(source, request)
         try:
-            report.findings.extend(_findings(request, format))
+            report.findings.extend(_find_violations(request, format))
             report.requests += 1
         except InputError as error:
             if request.line is None:
                 raise
-            say(error.message)
+            print_error(error.message)
             report.unreadable += 1
     return report
 
 
-def _findings(request: InputRequest, format: str | None) -> list[Finding]:
+def _find_violations(request: InputRequest, format: str | None) -> list[Finding]:
     return [
-        Finding(request.file, request.line, found.rule, found.position, found.message)
-        for found in ask(partial(pipeline.validate, format=format), request)
+        Finding(request.file, request.line, violation.rule, violation.position, violation.message)
+        for violation in call_library(partial(pipeline.validate, format=format), request)
     ]
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

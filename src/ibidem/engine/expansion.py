@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
-from ..markers import placed
+from ..markers import breakpoint_records
 from ..markers.backref import Source
-from ..markers.evicted import refs_in, stub
-from ..markers.layout import Shown
-from ..markers.numbering import Sources
-from ..markers.restore import Budget, left_of, restore
-from ..markers.thinking import Spine, blocks_of, recorded, stood
+from ..markers.eviction_markers import parse_stub, refs_in
+from ..markers.layout import VisibleText
+from ..markers.restore import ExpansionBudget, is_remainder_of, restore_text
+from ..markers.source_numbers import SourceNumbers
+from ..markers.thinking_records import HistoryFingerprint, blocks_of, parse_records, removed_blocks
 from ..model import Conversation, Message, Path
-from ..plan import own_texts
-from ..store.recall import checked_store
-from ..wire import Change, open_document
-from . import marking
+from ..plan import model_texts
+from ..store.recall import check_store
+from ..wire import JsonChange, open_document
+from . import breakpoint_placement
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -30,32 +30,32 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     the store and stay without it. A text is restored only if it matches the digest in its marker; all other content is
     unchanged. The result has the type of `request`, and is the same object if there is no text to restore.
     """
-    checked_store(store)
+    check_store(store)
     document = open_document(request)
     try:
-        dialect = formats.named(format) if format is not None else formats.detect(document.value)
-    except formats.Ambiguous:
+        dialect = formats.format_named(format) if format is not None else formats.detect_format(document.value)
+    except formats.AmbiguousFormat:
         return request  # `compact` did not change it
     if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
         return request
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     try:
-        conv = formats.parse(document.value, dialect)
-        if store is not None and (undo := _marks(conv, store)):
+        conv = formats.parse_request(document.value, dialect)
+        if store is not None and (undo := _breakpoint_removals(conv, store)):
             document = open_document(document.write(undo))
-            conv = formats.parse(document.value, dialect)
+            conv = formats.parse_request(document.value, dialect)
         messages = conv.messages
-        known = Expansion(messages, store)
+        expansion = Expansion(messages, store)
     except RecursionError:
         return request  # nested too deeply for `compact` to change it
-    restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
+    restored_request = document.write([JsonChange((*prefix, *path), "set", text) for path, text in expansion.texts])
     if store is None:
-        return restored
-    if known.texts:  # the positions of removed thinking depend on the restored texts
-        document = open_document(restored)
-        messages = formats.parse(document.value, dialect).messages
+        return restored_request
+    if expansion.texts:  # the positions of removed thinking depend on the restored texts
+        document = open_document(restored_request)
+        messages = formats.parse_request(document.value, dialect).messages
     return document.write(
-        [Change((*prefix, *path), "before", block) for path, block in _thinking(messages, store, dialect)]
+        [JsonChange((*prefix, *path), "before", block) for path, block in _missing_thinking(messages, store, dialect)]
     )
 
 
@@ -65,83 +65,87 @@ class Expansion:
     def __init__(self, messages: Sequence[Message], store: Store | None) -> None:
         self.texts: list[tuple[Path, str]] = []
         """Path and original of each text."""
-        self._sources = Sources()
-        self._sent: dict[Source, str] = {}
-        self._shown: dict[Source, Shown] = {}
-        self._length = self._fetched = 0
+        self._sources = SourceNumbers()
+        self._sent_texts: dict[Source, str] = {}
+        self._visible_texts: dict[Source, VisibleText] = {}
+        self._sent_characters = self._fetched_characters = 0
         """Characters of the texts so far, and characters fetched to restore them."""
-        self._kept = {} if store is None else _kept(messages, store)
+        self._originals = {} if store is None else _load_originals(messages, store)
         for message in messages:
-            self._read(message)
+            self._read_message(message)
 
-    def _source(self, source: Source) -> Shown | None:
-        if source in self._sent and source not in self._shown:
-            self._shown[source] = Shown.of(self._sent[source], self._sources.tag)
-        return self._shown.get(source)
+    def _visible_text(self, source: Source) -> VisibleText | None:
+        if source in self._sent_texts and source not in self._visible_texts:
+            self._visible_texts[source] = VisibleText.from_text(self._sent_texts[source], self._sources.tag)
+        return self._visible_texts.get(source)
 
-    def _read(self, message: Message) -> None:
-        for place in self._sources.read(message):
-            self._sent[place.source] = place.text
-            evicted = restored = None
+    def _read_message(self, message: Message) -> None:
+        for place in self._sources.number_texts(message):
+            self._sent_texts[place.source] = place.text
+            evicted_text = restored_text = None
             if place.segment is not None:
-                evicted = self._evicted(place.text)
-                restored = self._restored(place.text) if evicted is None else None
-                if (original := restored if evicted is None else evicted) is not None:
+                evicted_text = self._original_of_stub(place.text)
+                restored_text = self._restore_text(place.text) if evicted_text is None else None
+                if (original := restored_text if evicted_text is None else evicted_text) is not None:
                     self.texts.append(((message.index, *place.segment.path), original))
             # `compact` counts the same: an evicted text was sent in full once, a referenced text was not.
-            self._length += len(place.text if evicted is None else evicted)
-        for path, text in own_texts(message):
-            original = self._evicted(text)
+            self._sent_characters += len(place.text if evicted_text is None else evicted_text)
+        for path, text in model_texts(message):
+            original = self._original_of_stub(text)
             if original is not None:
                 self.texts.append(((message.index, *path), original))
-                self._length += len(original)
+                self._sent_characters += len(original)
 
-    def _restored(self, text: str) -> str | None:
-        budget = Budget(self._length, self._fetched)
-        found = restore(text, self._sources.tag, self._source, budget)
-        if found is None:
+    def _restore_text(self, text: str) -> str | None:
+        budget = ExpansionBudget(self._sent_characters, self._fetched_characters)
+        restored_text = restore_text(text, self._sources.tag, self._visible_text, budget)
+        if restored_text is None:
             return None
-        self._fetched += budget.used
-        return found.original
+        self._fetched_characters += budget.used_characters
+        return restored_text.original
 
-    def _evicted(self, text: str) -> str | None:
+    def _original_of_stub(self, text: str) -> str | None:
         """Return the original if the text is a real stub, not a marker that a tool or the model quoted."""
-        found = stub(text, self._sources.tag)
-        original = self._kept.get(found.ref) if found else None
-        if found is None or original is None or not left_of(text, original, self._sources.tag):
+        marker = parse_stub(text, self._sources.tag)
+        original = self._originals.get(marker.ref) if marker else None
+        if marker is None or original is None or not is_remainder_of(text, original, self._sources.tag):
             return None
         return original
 
 
-def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
+def _load_originals(messages: Iterable[Message], store: Store) -> dict[str, str]:
     """Return the originals in the store of all references in the history."""
     refs: set[str] = set()
-    sources = Sources()
+    sources = SourceNumbers()
     for message in messages:
-        texts = [place.text for place in sources.read(message) if place.segment is not None]
-        for text in (*texts, *(text for _, text in own_texts(message))):
+        texts = [place.text for place in sources.number_texts(message) if place.segment is not None]
+        for text in (*texts, *(text for _, text in model_texts(message))):
             refs.update(refs_in(text, sources.tag))
     return store.get(refs) if refs else {}
 
 
-def _marks(conv: Conversation, store: Store) -> list[Change]:
+def _breakpoint_removals(conv: Conversation, store: Store) -> list[JsonChange]:
     """Return the changes that remove the cache breakpoints that we added to the request."""
     key, history = conv.dialect.history_key, [message.wire for message in conv.messages]
-    if not conv.dialect.marks.asks(conv.head, conv.dialect.marks.found(conv.head, history)):
+    if not conv.dialect.cache_control.asks(conv.head, conv.dialect.cache_control.found(conv.head, history)):
         return []
-    refs = store.refs(placed.session_of(marking.key_of(conv.messages)))
-    return placed.taken_off(len(history), {**conv.head, key: history}, store.get(refs).values()) if refs else []
+    refs = store.refs(breakpoint_records.session_of(breakpoint_placement.cache_key_for(conv.messages)))
+    return (
+        breakpoint_records.breakpoint_removals(len(history), {**conv.head, key: history}, store.get(refs).values())
+        if refs
+        else []
+    )
 
 
-def _thinking(messages: Sequence[Message], store: Store, dialect: formats.Format) -> Iterator[tuple[Path, Any]]:
+def _missing_thinking(messages: Sequence[Message], store: Store, dialect: formats.Format) -> Iterator[tuple[Path, Any]]:
     """Yield the removed thinking blocks, each with the path before which it must be inserted."""
-    spine = Spine()
+    spine = HistoryFingerprint()
     for message in messages:
-        spine.read(message)
+        spine.add_message(message)
     refs = store.refs(spine.name) if spine.name else ()
-    known = recorded(store.get(refs).values()) if refs else {}
-    for message, place in zip(messages, spine.places, strict=True):
-        blocks, parts = stood(known.get(message.index, ()), place), dialect.parts_path(message)
+    records = parse_records(store.get(refs).values()) if refs else {}
+    for message, place in zip(messages, spine.digests, strict=True):
+        blocks, parts = removed_blocks(records.get(message.index, ()), place), dialect.parts_path(message)
         if blocks_of(message) or any(path[:-1] != parts for path in blocks):
             continue
         for shift, path in enumerate(sorted(blocks, key=lambda path: path[-1])):

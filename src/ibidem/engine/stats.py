@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..plan import Edit, Plan
-from ..tokens import TokenCounter, counter
+from ..tokens import TokenCounter, counter_for
 
 DEDUP_LABELS = ("dedup", "tool_calls")
 """Labels of edits that `dedup_hits` counts."""
@@ -36,7 +36,7 @@ class StrategyStats:
     @cached_property
     def tokens(self) -> int:
         """Tokens of the removed texts, minus tokens of the added texts."""
-        count = self._count or counter()
+        count = self._count or counter_for()
         return sum(sum(map(count, edit.removed)) - count(edit.added) for edit in self._edits)
 
     def as_dict(self) -> dict[str, int]:
@@ -54,23 +54,23 @@ class _ByStrategy(Mapping[str, StrategyStats]):
         self._count = count
 
     @cached_property
-    def _found(self) -> dict[str, StrategyStats]:
+    def _stats_by_name(self) -> dict[str, StrategyStats]:
         by_name: dict[str, list[Edit]] = {}
         for edit in self._plan:
             by_name.setdefault(edit.strategy, []).append(edit)
         return {name: StrategyStats(edits, self._count) for name, edits in by_name.items()}
 
     def __getitem__(self, name: str) -> StrategyStats:
-        return self._found[name]
+        return self._stats_by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._stats_by_name)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._stats_by_name)
 
     def __repr__(self) -> str:
-        return repr(self._found)
+        return repr(self._stats_by_name)
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,20 @@ class Stats:
     def of(cls, plan: Plan, model: str | None = None, failures: tuple[str, ...] = ()) -> Stats:
         """Return the statistics of a plan. `model` selects the token counter."""
 
-        def count(text: str) -> int:
-            return counter(model)(text)
+        def count_tokens(text: str) -> int:
+            return counter_for(model)(text)
 
-        return cls(_ByStrategy(plan, count), failures)
+        return cls(_ByStrategy(plan, count_tokens), failures)
 
     @property
     def dedup_hits(self) -> int:
         """Results replaced by a reference to an equal one, and arguments replaced by one to an equal call."""
-        return self._hits(*DEDUP_LABELS)
+        return self._sum_hits(*DEDUP_LABELS)
 
     @property
     def snippet_hits(self) -> int:
         """Results and texts that were shortened, messages that lost thinking, trims, and repairs of pairing."""
-        return self._hits(*SNIPPET_LABELS)
+        return self._sum_hits(*SNIPPET_LABELS)
 
     @property
     def total_bytes_saved(self) -> int:
@@ -111,7 +111,7 @@ class Stats:
         """Tokens saved, counted on first access."""
         return sum(each.tokens for each in self.strategies.values())
 
-    def _hits(self, *names: str) -> int:
+    def _sum_hits(self, *names: str) -> int:
         return sum(self.strategies[name].hits for name in names if name in self.strategies)
 
     def as_dict(self) -> dict[str, Any]:

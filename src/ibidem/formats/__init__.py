@@ -42,11 +42,11 @@ class FormatError(IbidemError):
     """The wire format is unknown, or the request fits more than one."""
 
 
-class Ambiguous(FormatError):
+class AmbiguousFormat(FormatError):
     """The request fits more than one format, and no field decides which."""
 
     def __init__(self, candidates: Sequence[Format]) -> None:
-        choices = " or ".join(f"format={known.name!r}" for known in candidates)
+        choices = " or ".join(f"format={candidate.name!r}" for candidate in candidates)
         super().__init__(f"this request could be of more than one format: pass {choices}")
         self.candidates = tuple(candidates)
 
@@ -54,7 +54,7 @@ class Ambiguous(FormatError):
         return type(self), (self.candidates,)
 
 
-def named(name: str) -> Format:
+def format_named(name: str) -> Format:
     """Return a format by name. Raises FormatError for an unknown name."""
     try:
         return ALL_FORMATS[name]
@@ -62,7 +62,7 @@ def named(name: str) -> Format:
         raise FormatError(f"unknown format {name!r}: use one of {', '.join(ALL_FORMATS)}") from None
 
 
-def detect(request: Any, model: str | None = None) -> Format:
+def detect_format(request: Any, model: str | None = None) -> Format:
     """Return the only format that fits a request. Raises FormatError if none does, `AmbiguousFormat` if several do.
 
     `model` is the model's name, if the request does not contain it.
@@ -71,47 +71,51 @@ def detect(request: Any, model: str | None = None) -> Format:
     if isinstance(request, list):
         candidates, history = list(FORMATS.values()), request
     elif isinstance(request, dict):
-        candidates = [known for known in FORMATS.values() if known.history_key in request]
+        candidates = [candidate for candidate in FORMATS.values() if candidate.history_key in request]
         if not candidates:
-            candidates = [known for known in FORMATS.values() if known.evidence.in_body(request)]
+            candidates = [known for known in FORMATS.values() if known.evidence.matches_body(request)]
             if len(candidates) != 1:
                 keys = ", ".join(dict.fromkeys(known.history_key for known in FORMATS.values()))
                 raise FormatError(f"no conversation found: a request body has one of the fields {keys}")
-        found = request.get(candidates[0].history_key)
-        history = found if isinstance(found, list) else []
+        value = request.get(candidates[0].history_key)
+        history = value if isinstance(value, list) else []
     else:
         raise FormatError(f"a request is an object or a list of messages, not {type_name(request)}")
-    return candidates[0] if len(candidates) == 1 else _only(candidates, request, history, model)
+    return candidates[0] if len(candidates) == 1 else _decide_by_evidence(candidates, request, history, model)
 
 
 EVIDENCE_MESSAGES = 64
 """Messages that are checked even after evidence was found: enough to notice that two formats are mixed."""
 
 
-def _only(candidates: list[Format], request: Any, history: list[Any], model: str | None) -> Format:
+def _decide_by_evidence(candidates: list[Format], request: Any, history: list[Any], model: str | None) -> Format:
     """Return the candidate that all evidence supports. Raises `AmbiguousFormat` for contradicting or missing
     evidence."""
     for message in history[:EVIDENCE_MESSAGES]:
-        candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
+        candidates = [
+            candidate for candidate in candidates if not candidate.evidence.ruled_out_by(message)
+        ] or candidates
     body = request if isinstance(request, dict) else {}
-    spoken = [known for known in candidates if known.evidence.in_body(body)]
+    matches = [known for known in candidates if known.evidence.matches_body(body)]
     for number, message in enumerate(history):
-        if len(spoken) == 1 and number >= EVIDENCE_MESSAGES:
+        if len(matches) == 1 and number >= EVIDENCE_MESSAGES:
             break
-        if CODETETHER.evidence.claims(message):
-            if CODETETHER not in spoken and CODETETHER.evidence.in_message(message):
-                spoken.append(CODETETHER)
+        if CODETETHER.evidence.excludes_others(message):
+            if CODETETHER not in matches and CODETETHER.evidence.matches_message(message):
+                matches.append(CODETETHER)
             continue
-        spoken.extend(known for known in candidates if known not in spoken and known.evidence.in_message(message))
-    spoken = spoken or [known for known in candidates if known.evidence.in_roles(history)]
-    if not spoken and isinstance(name := model or body.get("model"), str):
-        spoken = [known for known in candidates if known.evidence.in_model(name)]
-    if len(spoken) == 1:
-        return spoken[0]
-    raise Ambiguous(spoken or candidates)
+        matches.extend(
+            known for known in candidates if known not in matches and known.evidence.matches_message(message)
+        )
+    matches = matches or [known for known in candidates if known.evidence.matches_roles(history)]
+    if not matches and isinstance(name := model or body.get("model"), str):
+        matches = [known for known in candidates if known.evidence.matches_model(name)]
+    if len(matches) == 1:
+        return matches[0]
+    raise AmbiguousFormat(matches or candidates)
 
 
-def parse(request: Any, dialect: Format) -> Conversation:
+def parse_request(request: Any, dialect: Format) -> Conversation:
     """Parse a request. Raises FormatError if its history has the wrong type."""
     head: dict[str, Any] = {}
     history = request
@@ -129,5 +133,5 @@ def parse(request: Any, dialect: Format) -> Conversation:
             )
         where = f"the field {dialect.history_key!r}" if isinstance(request, dict) else "a bare request"
         raise FormatError(f"{where} must be a list of messages, not {type_name(history)}")
-    read = dialect.read
+    read = dialect.read_message
     return Conversation(tuple([read(index, wire) for index, wire in enumerate(history)]), dialect, head)

@@ -18,29 +18,29 @@ from ..model import (
     Thinking,
     ToolCall,
     ToolResult,
-    string,
+    string_or_empty,
 )
-from ..wire.head import Head
-from .anthropic_marks import BlockMarks
-from .evidence import Evidence, names
+from ..wire.request_params import RequestParams
+from .anthropic_cache import BlockCacheControl
+from .evidence import Evidence, field_names
 from .wire_format import WireFormat
 
 EVIDENCE = Evidence(
-    fields=names(
+    fields=field_names(
         "system anthropic_version anthropic_beta stop_sequences context_management mcp_servers container output_config"
     ),
-    blocks=names(
+    blocks=field_names(
         "tool_use tool_result thinking redacted_thinking server_tool_use compaction container_upload "
         "web_search_tool_result search_result document image"
     ),
-    tool_fields=names("input_schema"),
+    tool_fields=field_names("input_schema"),
     models=("claude-",),
 )
 
 BILLING_LINE, CHECKSUM_FIELD = "x-anthropic-billing-header:", "cch="
 """Start of a line that Claude Code puts before its system prompt, and the field in it that covers the body."""
 
-EMPTY_SEAL = 290
+EMPTY_SIGNATURE_LENGTH = 290
 """Characters of a signature without content, as seen in recordings."""
 
 
@@ -56,11 +56,11 @@ class Anthropic(WireFormat):
     blank_is_empty = True
     loop_thinking: LoopThinking = "all"
     evidence = EVIDENCE
-    marks = BlockMarks()
+    cache_control = BlockCacheControl()
 
-    def read(self, index: int, wire: Any) -> Message:
+    def read_message(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return self.malformed(index, wire)
+            return self.malformed_message(index, wire)
         content = wire.get("content")
         parts: tuple[Part, ...]
         if isinstance(content, str):
@@ -107,7 +107,7 @@ class Anthropic(WireFormat):
 
     def has_checksum(self, head: Mapping[str, Any]) -> bool:
         """Return True if the first system block is Claude Code's billing line and has a checksum (`cch`) in it."""
-        if isinstance(head, Head) and CHECKSUM_FIELD.encode() not in head.raw("system"):
+        if isinstance(head, RequestParams) and CHECKSUM_FIELD.encode() not in head.raw("system"):
             return False  # a search, because this runs for every request and parsing takes longer
         system = head.get("system")
         first = system[0] if isinstance(system, list) and system else system
@@ -128,13 +128,13 @@ class Anthropic(WireFormat):
 
 
 def _context_edits(head: Mapping[str, Any]) -> list[Any]:
-    asked = head.get("context_management")
-    edits = asked.get("edits") if isinstance(asked, dict) else None
+    management = head.get("context_management")
+    edits = management.get("edits") if isinstance(management, dict) else None
     return edits if isinstance(edits, list) else []
 
 
 def _clears_thinking(edit: Any) -> bool:
-    return isinstance(edit, dict) and string(edit.get("type")).startswith("clear_thinking")
+    return isinstance(edit, dict) and string_or_empty(edit.get("type")).startswith("clear_thinking")
 
 
 def _part(block: Any, path: Path) -> Part:
@@ -143,19 +143,25 @@ def _part(block: Any, path: Path) -> Part:
     kind = block.get("type")
     if kind == "tool_result":
         segments = _segments(block.get("content"), path)
-        return ToolResult(string(block.get("tool_use_id")), segments, path, block.get("is_error") is True)
+        return ToolResult(string_or_empty(block.get("tool_use_id")), segments, path, block.get("is_error") is True)
     if kind == "tool_use":
         input_path = (*path, "input")
-        return ToolCall(string(block.get("id")), string(block.get("name")), block.get("input"), path, input_path)
+        return ToolCall(
+            string_or_empty(block.get("id")), string_or_empty(block.get("name")), block.get("input"), path, input_path
+        )
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(block["text"], (*path, "text"), bool(block.get("citations")))
     if kind == "thinking":
-        signature = string(block.get("signature"))
-        sealed = max(0, len(signature) - EMPTY_SEAL)
-        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")), sealed=sealed)
+        signature = string_or_empty(block.get("signature"))
+        hidden_length = max(0, len(signature) - EMPTY_SIGNATURE_LENGTH)
+        return Thinking(
+            string_or_empty(block.get("thinking")), path, bool(block.get("signature")), sealed=hidden_length
+        )
     if kind == "redacted_thinking":
-        return Thinking("", path, signed=True, sealed=max(0, len(string(block.get("data"))) - EMPTY_SEAL))
-    return Opaque(string(kind) or MALFORMED_KIND, path)
+        return Thinking(
+            "", path, signed=True, sealed=max(0, len(string_or_empty(block.get("data"))) - EMPTY_SIGNATURE_LENGTH)
+        )
+    return Opaque(string_or_empty(kind) or MALFORMED_KIND, path)
 
 
 def _segments(content: Any, path: Path) -> tuple[Segment, ...]:
@@ -169,4 +175,4 @@ def _segments(content: Any, path: Path) -> tuple[Segment, ...]:
 def _segment(block: Any, path: Path) -> Segment:
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
         return Text(block["text"], (*path, "text"), bool(block.get("citations")))
-    return Opaque(string(block.get("type")) if isinstance(block, dict) else MALFORMED_KIND, path)
+    return Opaque(string_or_empty(block.get("type")) if isinstance(block, dict) else MALFORMED_KIND, path)

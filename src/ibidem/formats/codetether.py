@@ -21,10 +21,10 @@ from ..model import (
     Thinking,
     ToolCall,
     ToolResult,
-    string,
+    string_or_empty,
 )
+from .cache_control import CacheControl
 from .evidence import Evidence
-from .marks import Marks
 from .wire_format import WireFormat
 
 _OWN_KEYS: dict[str, tuple[str | None, str]] = {
@@ -40,10 +40,10 @@ _SHARED_KEYS: dict[str, tuple[str | None, str]] = {"image": ("url", "source"), "
 class CodetetherEvidence(Evidence):
     """Other formats use the same part types, so the keys of a part decide."""
 
-    def in_message(self, message: Any) -> bool:
+    def matches_message(self, message: Any) -> bool:
         return any(_has_keys(part, _OWN_KEYS) for part in _parts(message))
 
-    def claims(self, message: Any) -> bool:
+    def excludes_others(self, message: Any) -> bool:
         """Return True if the message must not count as evidence for a look-alike."""
         return any(_has_keys(part, _OWN_KEYS) or _has_keys(part, _SHARED_KEYS) for part in _parts(message))
 
@@ -56,9 +56,9 @@ class Codetether(WireFormat):
     answers: Answers = "following"
     loop_thinking: LoopThinking = ""
     evidence = CodetetherEvidence()
-    marks = Marks()
+    cache_control = CacheControl()
 
-    def read(self, index: int, wire: Any) -> Message:
+    def read_message(self, index: int, wire: Any) -> Message:
         content = wire.get("content") if isinstance(wire, dict) else None
         if not isinstance(content, list):
             path: Path = ("content",) if isinstance(wire, dict) else ()
@@ -67,7 +67,7 @@ class Codetether(WireFormat):
         parts = tuple([_part(part, at) for at, part in enumerate(content)])
         return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
 
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+    def has_one_hour_ttl(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         return False
 
     def user_message(self, text: str) -> Any:
@@ -103,10 +103,10 @@ def _part(part: Any, at: int) -> Part:
     if kind == "tool_result":
         content = part.get("content")
         segments = (Text(content, ("content", at, "content")),) if isinstance(content, str) else ()
-        return ToolResult(string(part.get("tool_call_id")), segments, path)
+        return ToolResult(string_or_empty(part.get("tool_call_id")), segments, path)
     if kind == "tool_call":
-        name, given = string(part.get("name")), part.get("arguments")
-        return ToolCall(string(part.get("id")), name, given, path, ("content", at, "arguments"))
+        name, arguments = string_or_empty(part.get("name")), part.get("arguments")
+        return ToolCall(string_or_empty(part.get("id")), name, arguments, path, ("content", at, "arguments"))
     if kind == "thinking":
-        return Thinking(string(part.get("text")), path, bool(part.get("signature")))
-    return Opaque(string(kind) or MALFORMED_KIND, path)
+        return Thinking(string_or_empty(part.get("text")), path, bool(part.get("signature")))
+    return Opaque(string_or_empty(kind) or MALFORMED_KIND, path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def names(text: str) -> frozenset[str]:
+def field_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -31,7 +31,7 @@ class Evidence:
     models: tuple[str, ...] = ()
     """Prefixes of model names. The weakest evidence, because gateways accept any model in any format. Used last."""
 
-    def in_body(self, body: Mapping[str, Any]) -> bool:
+    def matches_body(self, body: Mapping[str, Any]) -> bool:
         if not self.fields.isdisjoint(body):
             return True
         tools = body.get("tools")
@@ -39,20 +39,22 @@ class Evidence:
             isinstance(tool, dict) and not self.tool_fields.isdisjoint(tool) for tool in tools
         )
 
-    def in_message(self, message: Any) -> bool:
+    def matches_message(self, message: Any) -> bool:
         if not isinstance(message, dict):
             return False
-        if _hashable(message.get("type")) in self.items or not self.message_fields.isdisjoint(message):
+        if _string_or_none(message.get("type")) in self.items or not self.message_fields.isdisjoint(message):
             return True
         content = message.get("content")
         return isinstance(content, list) and any(
-            isinstance(block, dict) and _hashable(block.get("type")) in self.blocks for block in content
+            isinstance(block, dict) and _string_or_none(block.get("type")) in self.blocks for block in content
         )
 
-    def in_roles(self, history: Iterable[Any]) -> bool:
-        return any(isinstance(message, dict) and _hashable(message.get("role")) in self.roles for message in history)
+    def matches_roles(self, history: Iterable[Any]) -> bool:
+        return any(
+            isinstance(message, dict) and _string_or_none(message.get("role")) in self.roles for message in history
+        )
 
-    def in_model(self, model: str) -> bool:
+    def matches_model(self, model: str) -> bool:
         """Return True if the model's name fits. Gateways add a provider (`anthropic/claude-…`), a region
         (`us.anthropic.claude-…`) or a path (`models/gemini-…`) before it."""
         last = model.lower().rpartition("/")[2]
@@ -63,5 +65,5 @@ class Evidence:
         return isinstance(message, dict) and not self.never.isdisjoint(message)
 
 
-def _hashable(value: Any) -> Any:
+def _string_or_none(value: Any) -> Any:
     return value if isinstance(value, str) else None

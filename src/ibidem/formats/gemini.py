@@ -24,10 +24,10 @@ from ..model import (
     Thinking,
     ToolCall,
     ToolResult,
-    string,
+    string_or_empty,
 )
-from .evidence import Evidence, names
-from .marks import Marks
+from .cache_control import CacheControl
+from .evidence import Evidence, field_names
 from .wire_format import WireFormat
 
 _CALL = ("functionCall", "function_call")
@@ -36,14 +36,14 @@ _SIGNATURE = ("thoughtSignature", "thought_signature")
 _ROLES = {"model": "assistant", "function": "user"}
 
 EVIDENCE = Evidence(
-    fields=names(
+    fields=field_names(
         "contents generationConfig generation_config systemInstruction system_instruction safetySettings "
         "safety_settings toolConfig tool_config cachedContent cached_content"
     ),
-    roles=names("model"),
-    message_fields=names("parts"),
-    never=names("content"),
-    tool_fields=names("functionDeclarations function_declarations"),
+    roles=field_names("model"),
+    message_fields=field_names("parts"),
+    never=field_names("content"),
+    tool_fields=field_names("functionDeclarations function_declarations"),
 )
 
 
@@ -57,20 +57,20 @@ class Gemini(WireFormat):
     object_arguments = True
     loop_thinking: LoopThinking = "all"
     evidence = EVIDENCE
-    marks = Marks()
+    cache_control = CacheControl()
     parts_key = "parts"
     single = (str, dict)  # its SDK converts these to a list
 
-    def read(self, index: int, wire: Any) -> Message:
+    def read_message(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return self.malformed(index, wire)
-        given = wire.get("parts")
+            return self.malformed_message(index, wire)
+        parts_value = wire.get("parts")
         parts: tuple[Part, ...]
-        if isinstance(given, list):
+        if isinstance(parts_value, list):
             count: Counter[str] = Counter()
-            parts = tuple([_part(part, ("parts", at), index, count) for at, part in enumerate(given)])
+            parts = tuple([_part(part, ("parts", at), index, count) for at, part in enumerate(parts_value)])
         else:
-            parts = () if given is None else (Opaque(MALFORMED_KIND, ("parts",)),)
+            parts = () if parts_value is None else (Opaque(MALFORMED_KIND, ("parts",)),)
         role = wire.get("role", "user")
         role = _ROLES.get(role, role) if isinstance(role, str) else MALFORMED_KIND
         if role == "user" and parts and all(type(part) is ToolResult for part in parts):
@@ -99,33 +99,33 @@ class Gemini(WireFormat):
 def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
     if not isinstance(part, dict):
         return Opaque(MALFORMED_KIND, path)
-    signed = any(part.get(key) for key in _SIGNATURE)
+    is_signed = any(part.get(key) for key in _SIGNATURE)
     text = part.get("text")
     if isinstance(text, str):
         if part.get("thought"):
             # A signed part must keep its position; an unsigned summary may be removed.
-            return Thinking(text, path, signed, removable=not signed)
-        return Text(text, (*path, "text"), signed)
+            return Thinking(text, path, is_signed, removable=not is_signed)
+        return Text(text, (*path, "text"), is_signed)
     for key in _CALL:
         call = part.get(key)
         if isinstance(call, dict):
-            name, own = string(call.get("name")), string(call.get("id"))
-            ident, bound = own or _numbered(name, index, count), signed or "args" not in call
-            return ToolCall(ident, name, call.get("args", {}), path, (*path, key, "args"), bound, not own)
+            name, own = string_or_empty(call.get("name")), string_or_empty(call.get("id"))
+            ident, is_bound = own or _make_call_id(name, index, count), is_signed or "args" not in call
+            return ToolCall(ident, name, call.get("args", {}), path, (*path, key, "args"), is_bound, not own)
     for key in _RESPONSE:
         response = part.get(key)
         if isinstance(response, dict):
-            name, own = string(response.get("name")), string(response.get("id"))
-            ident = own or _numbered(name, index - 1, count)
-            given = response.get("response")
-            failed = isinstance(given, dict) and "error" in given
-            return ToolResult(ident, _segments(given, (*path, key, "response")), path, failed, name, not own)
-    if signed and len(part) == 1:  # the end of a stream
+            name, own = string_or_empty(response.get("name")), string_or_empty(response.get("id"))
+            ident = own or _make_call_id(name, index - 1, count)
+            response_value = response.get("response")
+            is_error = isinstance(response_value, dict) and "error" in response_value
+            return ToolResult(ident, _segments(response_value, (*path, key, "response")), path, is_error, name, not own)
+    if is_signed and len(part) == 1:  # the end of a stream
         return Opaque("signature", path)
     return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED_KIND), path)
 
 
-def _numbered(name: str, index: int, count: Counter[str]) -> str:
+def _make_call_id(name: str, index: int, count: Counter[str]) -> str:
     count[name] += 1
     return f"{name}@{index}.{count[name] - 1}"
 
@@ -134,15 +134,15 @@ def _segments(response: Any, path: Path) -> tuple[Segment, ...]:
     """Return every string directly in the response object, and the texts of an MCP `content` list."""
     if not isinstance(response, dict):
         return (Opaque(NO_OBJECT_KIND, path),)
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for key, value in response.items():
         if isinstance(value, str):
-            found.append(Text(value, (*path, key)))
+            segments.append(Text(value, (*path, key)))
         elif key == "content" and isinstance(value, list):
-            found.extend(_block(block, (*path, key, at)) for at, block in enumerate(value))
+            segments.extend(_block(block, (*path, key, at)) for at, block in enumerate(value))
         else:
-            found.append(Opaque("structured", (*path, key)))
-    return tuple(found)
+            segments.append(Opaque("structured", (*path, key)))
+    return tuple(segments)
 
 
 def _block(block: Any, path: Path) -> Segment:

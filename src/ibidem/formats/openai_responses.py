@@ -22,10 +22,10 @@ from ..model import (
     Thinking,
     ToolCall,
     ToolResult,
-    string,
+    string_or_empty,
 )
-from .evidence import Evidence, names
-from .marks import CacheKeys
+from .cache_control import CacheKeys
+from .evidence import Evidence, field_names
 from .wire_format import WireFormat
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
@@ -42,17 +42,17 @@ _MODELS_OWN = frozenset({"mcp_approval_request", "mcp_list_tools"})
 _TEXT_BLOCKS = frozenset({"input_text", "output_text", "text"})
 
 EVIDENCE = Evidence(
-    fields=names(
+    fields=field_names(
         "input previous_response_id conversation instructions max_output_tokens include truncation text "
         "prompt background max_tool_calls"
     ),
     items=frozenset([*CALLS, *OUTPUTS, "reasoning", "message", "item_reference", "compaction", "mcp_call"]),
-    blocks=names("input_text output_text input_image input_file"),
-    roles=names("system developer"),
+    blocks=field_names("input_text output_text input_image input_file"),
+    roles=field_names("system developer"),
     models=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
 )
 
-EMPTY_SEAL = 867
+EMPTY_CONTENT_LENGTH = 867
 """Characters of encrypted content without text: 650 bytes in base64, as Codex estimates
 (codex-rs/core/src/context_manager/history.rs, `estimate_reasoning_length`)."""
 
@@ -65,14 +65,14 @@ class OpenAIResponses(WireFormat):
     answers: Answers = "later"
     loop_thinking: LoopThinking = "all"
     evidence = EVIDENCE
-    marks = CacheKeys()
+    cache_control = CacheKeys()
     takes_prompt = True
     single = (str,)
 
-    def read(self, index: int, wire: Any) -> Message:
+    def read_message(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return self.malformed(index, wire)
-        kind = string(wire.get("type"))
+            return self.malformed_message(index, wire)
+        kind = string_or_empty(wire.get("type"))
         if wire.get("type") is None:
             kind = "message" if "role" in wire or "id" not in wire else STORED_KIND
         if kind == "message":
@@ -84,12 +84,16 @@ class OpenAIResponses(WireFormat):
         if kind in OUTPUTS:
             segments = tuple(_texts(wire.get("output"), ("output",)))
             # The output of a local shell names its call by `id` in the provider's schema, by `call_id` in practice.
-            ident = string(wire.get("call_id")) or (string(wire.get("id")) if kind == "local_shell_call_output" else "")
+            ident = string_or_empty(wire.get("call_id")) or (
+                string_or_empty(wire.get("id")) if kind == "local_shell_call_output" else ""
+            )
             return Message(index, "tool", (ToolResult(ident, segments, ()),), wire)
         if kind == "reasoning":
             summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
-            sealed = max(0, len(string(wire.get("encrypted_content"))) - EMPTY_SEAL)
-            return Message(index, "assistant", (Thinking(summary, (), True, removable=False, sealed=sealed),), wire)
+            hidden_length = max(0, len(string_or_empty(wire.get("encrypted_content"))) - EMPTY_CONTENT_LENGTH)
+            return Message(
+                index, "assistant", (Thinking(summary, (), True, removable=False, sealed=hidden_length),), wire
+            )
         role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED_KIND
         return Message(index, role, (Opaque(kind or MALFORMED_KIND, ()),), wire)
 
@@ -111,8 +115,8 @@ class OpenAIResponses(WireFormat):
 
     def result_block(self, call: ToolCall, text: str) -> Any:
         if call.bound and call.name == "shell":
-            failed = {"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}
-            return {"type": "shell_call_output", "call_id": call.id, "output": [failed]}
+            failure = {"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}
+            return {"type": "shell_call_output", "call_id": call.id, "output": [failure]}
         if call.bound and call.name == "apply_patch":
             return {"type": "apply_patch_call_output", "call_id": call.id, "status": "failed", "output": text}
         if call.bound and call.name == "local_shell":
@@ -123,9 +127,11 @@ class OpenAIResponses(WireFormat):
 
 def _call(kind: str, wire: dict[str, Any]) -> Part:
     name_field, input_field = CALLS[kind]
-    name = string(wire.get(name_field)) if name_field else kind.removesuffix("_call")
+    name = string_or_empty(wire.get(name_field)) if name_field else kind.removesuffix("_call")
     # Strategies may only edit arguments of plain calls. An action of a built-in tool is a typed object.
-    return ToolCall(string(wire.get("call_id")), name, wire.get(input_field), (), (input_field,), bound=not name_field)
+    return ToolCall(
+        string_or_empty(wire.get("call_id")), name, wire.get(input_field), (), (input_field,), bound=not name_field
+    )
 
 
 def _texts(content: Any, path: Path, otherwise: str = "structured") -> list[Segment]:
@@ -133,16 +139,16 @@ def _texts(content: Any, path: Path, otherwise: str = "structured") -> list[Segm
         return [Text(content, path)]
     if not isinstance(content, list):
         return [] if content is None else [Opaque(otherwise, path)]
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for at, block in enumerate(content):
-        found.extend(_block(block, (*path, at)))
-    return found
+        segments.extend(_block(block, (*path, at)))
+    return segments
 
 
 def _block(block: Any, path: Path) -> list[Segment]:
     if not isinstance(block, dict):
         return [Opaque(MALFORMED_KIND, path)]
-    kind = string(block.get("type"))
+    kind = string_or_empty(block.get("type"))
     if isinstance(block.get("text"), str) and (kind in _TEXT_BLOCKS or kind == "summary_text"):
         return [Text(block["text"], (*path, "text"), bool(block.get("annotations")))]
     streams = [name for name in ("stdout", "stderr") if isinstance(block.get(name), str)]

@@ -24,7 +24,7 @@ class WireFormat:
     parts_key = "content"
     """Field of a message that holds its parts."""
 
-    def malformed(self, index: int, wire: Any) -> Message:
+    def malformed_message(self, index: int, wire: Any) -> Message:
         return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
@@ -50,16 +50,16 @@ class WireFormat:
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """Return the names of the tools, as declared in any format, because gateways mix formats."""
-        given = head.get("tools")
+        tools = head.get("tools")
         names: list[str] = []
-        for tool in given if isinstance(given, list) else ():
+        for tool in tools if isinstance(tools, list) else ():
             inside = tool if isinstance(tool, dict) else {}
-            declared = inside.get("functionDeclarations") or inside.get("function_declarations")
-            named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
-            names += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
+            declarations = inside.get("functionDeclarations") or inside.get("function_declarations")
+            definitions = (inside, inside.get("function"), *(declarations if isinstance(declarations, list) else ()))
+            names += [one["name"] for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)]
         return names
 
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+    def has_one_hour_ttl(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         """Return True if a cache breakpoint has this TTL. Gateways to Anthropic accept breakpoints in other formats
         too."""
         places = [head.get("system"), head.get("cache_control"), [message.wire for message in recent]]

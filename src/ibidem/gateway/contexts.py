@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cache import DedupCache, Emission, OutputMemories, ResponsePipeline
-from .rules import GatewayRules
+from .tool_rules import GatewayRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,73 +30,77 @@ class ForwardedCall:
 
 MAX_CONTEXTS = 16
 """Contexts per connection. The least recently used is evicted first."""
-MAX_KEPT_ARGUMENTS = 2**16
-MAX_KEPT_ARGUMENT = 2**10
+MAX_ARGUMENTS_CHARS = 2**16
+MAX_ARGUMENT_CHARS = 2**10
 
 
-def kept_arguments(given: Any, size: int) -> Any:
+def truncate_arguments(arguments: Any, size: int) -> Any:
     """Return the arguments to store until the response arrives. In large ones, long values become digests."""
-    if size <= MAX_KEPT_ARGUMENTS:
-        return given
-    if isinstance(given, dict) and len(given) <= MAX_KEPT_ARGUMENT:
-        return {key[:MAX_KEPT_ARGUMENT]: _short(value) for key, value in given.items()}
-    return _short(given)
+    if size <= MAX_ARGUMENTS_CHARS:
+        return arguments
+    if isinstance(arguments, dict) and len(arguments) <= MAX_ARGUMENT_CHARS:
+        return {key[:MAX_ARGUMENT_CHARS]: _digest_if_long(value) for key, value in arguments.items()}
+    return _digest_if_long(arguments)
 
 
-def _short(value: Any) -> Any:
-    said = json.dumps(value)
-    return value if len(said) <= MAX_KEPT_ARGUMENT else f"…{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+def _digest_if_long(value: Any) -> Any:
+    value_json = json.dumps(value)
+    return (
+        value if len(value_json) <= MAX_ARGUMENT_CHARS else f"…{hashlib.sha256(value_json.encode()).hexdigest()[:12]}"
+    )
 
 
-class Contexts:
+class ContextOutputs:
     """Output memories by context. `emit` takes a tool result and returns the text to send."""
 
-    def __init__(self, rules: GatewayRules, counted: str) -> None:
+    def __init__(self, rules: GatewayRules, server: str) -> None:
         self._rules = rules
-        self._memories = OutputMemories(replace(rules.memory, counted=counted), MAX_CONTEXTS)
+        self._memories = OutputMemories(replace(rules.memory, counted=server), MAX_CONTEXTS)
         self._pipelines: OrderedDict[Hashable, ResponsePipeline] = OrderedDict()
 
-    def emit(self, call: ForwardedCall, body: str | None, now: float) -> Emission:
+    def emit_output(self, call: ForwardedCall, body: str | None, now: float) -> Emission:
         """Return the text to send for a result. `body` is None if the result must not be changed.
 
         Such a result is still counted, and still invalidates what the rules of its tool declare.
         """
-        rule = self._rules.of(call.tool)
-        left = body is None or rule.never
+        rule = self._rules.rule_for(call.tool)
+        is_untouchable = body is None or rule.never
         body = body or ""
-        named = call.arguments.get(rule.path) if rule.path and isinstance(call.arguments, dict) else None
-        path = named if isinstance(named, str) else None
+        path_argument = call.arguments.get(rule.path) if rule.path and isinstance(call.arguments, dict) else None
+        path = path_argument if isinstance(path_argument, str) else None
         if self._rules.style == "devboy":
-            pipeline, known = self._pipeline(call.context), "" if left else body
-            done = pipeline.emit(call.id, call.tool, known, path=path, kind=rule.kind, invalidates=rule.invalidates)
-            return Emission(body, "left") if left else done
+            pipeline, output = self._pipeline_for(call.context), "" if is_untouchable else body
+            emission = pipeline.emit(
+                call.id, call.tool, output, path=path, kind=rule.kind, invalidates=rule.invalidates
+            )
+            return Emission(body, "left") if is_untouchable else emission
         return self._memories.of(call.context).emit(
             call.tool,
             call.arguments,
             body,
             now=now,
-            failed=left,
+            failed=is_untouchable,
             path=path,
             kind=rule.kind,
             invalidates=rule.invalidates,
         )
 
-    def take_back(self, call: ForwardedCall) -> None:
+    def undo_hint(self, call: ForwardedCall) -> None:
         """Undo the hint for this call, which was the last one: its output was sent in full."""
         self._memories.of(call.context).take_back()
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Clear the memory of all contexts, so that the next results are sent in full."""
         self._memories.forget_where(lambda _: True)
         self._pipelines.clear()
 
-    def _pipeline(self, context: Hashable) -> ResponsePipeline:
-        found = self._pipelines.pop(context, None)
-        if found is None:
+    def _pipeline_for(self, context: Hashable) -> ResponsePipeline:
+        pipeline = self._pipelines.pop(context, None)
+        if pipeline is None:
             memory = self._rules.memory
             cache = DedupCache(memory.capacity)
-            found = ResponsePipeline(cache, memory.min_bytes, memory.near, self._rules.verbosity)
+            pipeline = ResponsePipeline(cache, memory.min_bytes, memory.near, self._rules.verbosity)
             while len(self._pipelines) >= MAX_CONTEXTS:
                 self._pipelines.popitem(last=False)
-        self._pipelines[context] = found
-        return found
+        self._pipelines[context] = pipeline
+        return pipeline

@@ -11,19 +11,19 @@
 This package does not depend on sockets, accounting or the settings of the proxy.
 """
 
-from .conversation import Counted
+from .conversation import ProviderCount
 from .fallback import has_signed_thinking
 from .live import MAX_BODY, Live
-from .types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, whereabouts
+from .types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, error_location
 
 __all__ = [
     "MAX_BODY",
     "SYSTEM_CLOCK",
     "Clock",
-    "Counted",
     "Live",
     "LiveRequest",
+    "ProviderCount",
     "RewriteResult",
+    "error_location",
     "has_signed_thinking",
-    "whereabouts",
 ]

@@ -18,26 +18,26 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from .. import formats
-from ..billing.budget import Point
+from ..billing.revision_budget import PricedRevision
 from ..engine.incremental import SentPrefix
 from ..engine.journal import Position
-from ..engine.notebook import Notebook
+from ..engine.journal_store import JournalStore
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..plan import Edit, Plan
 from ..tokens import estimate
-from ..wire import Scanned, scan
-from ..wire.scan import scan_tolerantly
+from ..wire import ScannedRequest, scan
+from ..wire.request_scan import scan_tolerantly
 
 
 def removed_tokens(
-    edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[float, ...] = ()
+    edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known_tokens: tuple[float, ...] = ()
 ) -> tuple[float, ...]:
     """Estimate the tokens that each edit removes. `known` are the counts of the edits `before`, which are reused."""
     if edits[: len(before)] == before:
-        return known + tuple(map(_removed_by, edits[len(before) :]))
-    counted = {id(edit): tokens for edit, tokens in zip(before, known, strict=True)}
-    return tuple(counted[id(edit)] if id(edit) in counted else _removed_by(edit) for edit in edits)
+        return known_tokens + tuple(map(_removed_by, edits[len(before) :]))
+    tokens_by_edit = {id(edit): tokens for edit, tokens in zip(before, known_tokens, strict=True)}
+    return tuple(tokens_by_edit[id(edit)] if id(edit) in tokens_by_edit else _removed_by(edit) for edit in edits)
 
 
 def _removed_by(edit: Edit) -> float:
@@ -50,7 +50,7 @@ class Assignment(Protocol):
     """The variant of an experiment that a conversation is in."""
 
     @property
-    def measured(self) -> bool:
+    def is_observed(self) -> bool:
         """True if requests are sent unchanged, and only the possible savings are measured."""
         ...
 
@@ -59,7 +59,7 @@ class Assignment(Protocol):
         """Name of the variant, for accounting."""
         ...
 
-    def observe(self, scanned: Scanned) -> object:
+    def observe_agent(self, scanned: ScannedRequest) -> object:
         """Return what the agent did since the previous request, for the experiment. Called once per request. May
         raise."""
         ...
@@ -73,7 +73,7 @@ class SentRequest(NamedTuple):
     """How a request was sent."""
 
     prefix: SentPrefix
-    freed: tuple[float, ...]
+    edit_tokens: tuple[float, ...]
     """Estimated tokens that each edit of the request removes."""
 
     @property
@@ -84,13 +84,15 @@ class SentRequest(NamedTuple):
 
     def is_followed_by(self, later: SentRequest) -> bool:
         """Return True if `later` is a longer request that starts with the same bytes as this one."""
-        return later.prefix.continues(self.prefix) and later.prefix.wrote_alike(self.prefix, self.prefix.messages)
+        return later.prefix.is_continuation_of(self.prefix) and later.prefix.has_same_changes(
+            self.prefix, self.prefix.message_count
+        )
 
-    def cut(self, scanned: Scanned, shared: int) -> SentRequest:
+    def cut_prefix(self, scanned: ScannedRequest, shared: int) -> SentRequest:
         """Return a request whose first `shared` messages are sent as here, and all others unchanged."""
-        pairs = zip(self.prefix.plan.edits, self.freed, strict=True)
-        freed = tuple(tokens for edit, tokens in pairs if edit.message < shared)
-        return SentRequest(self.prefix.cut(scanned, shared), freed)
+        pairs = zip(self.prefix.plan.edits, self.edit_tokens, strict=True)
+        edit_tokens = tuple(tokens for edit, tokens in pairs if edit.message < shared)
+        return SentRequest(self.prefix.truncate_to(scanned, shared), edit_tokens)
 
 
 class SentHistory(NamedTuple):
@@ -99,61 +101,61 @@ class SentHistory(NamedTuple):
     requests: tuple[SentRequest, ...] = ()
 
     @property
-    def newest(self) -> SentRequest | None:
+    def newest_request(self) -> SentRequest | None:
         """The last accepted request of the newest revision."""
         return self.requests[-1] if self.requests else None
 
-    def add(self, sent: SentRequest) -> SentHistory:
+    def add(self, request: SentRequest) -> SentHistory:
         """Return the history with one more accepted request. A longer one may have been accepted before it."""
-        if any(sent.is_followed_by(each) for each in self.requests if each.revised_at == sent.revised_at):
+        if any(request.is_followed_by(each) for each in self.requests if each.revised_at == request.revised_at):
             return self
-        others = [each for each in self.requests if each.revised_at != sent.revised_at]
-        return SentHistory((*others, sent)[-MAX_REVISIONS:])
+        others = [each for each in self.requests if each.revised_at != request.revised_at]
+        return SentHistory((*others, request)[-MAX_REVISIONS:])
 
-    def for_request(self, scanned: Scanned) -> tuple[SentRequest, int] | None:
+    def find_match(self, scanned: ScannedRequest) -> tuple[SentRequest, int] | None:
         """Find the newest request whose start this one shares, with the number of shared messages; None without a
         match.
 
         Messages were sent its way only up to the request that revised them, so all of those must be shared.
         """
-        for sent in reversed(self.requests):
-            shared = sent.prefix.shared(scanned)
-            if shared and sent.revised_at <= shared:
-                return sent, shared
+        for request in reversed(self.requests):
+            shared_count = request.prefix.shared_length(scanned)
+            if shared_count and request.revised_at <= shared_count:
+                return request, shared_count
         return None
 
 
 NOTHING_SENT = SentHistory()
 
 
-Key = tuple[str, ...]
+ConversationKey = tuple[str, ...]
 """Wire format, the client's name for the conversation and, if the request selects one, the profile."""
 
 ONE_TURN = 2
 """Smallest number of messages that a conversation gains between two requests."""
 
 
-class Deviation(NamedTuple):
+class UnreportedSend(NamedTuple):
     """A request that was accepted but not sent as planned. The session must still be informed."""
 
-    key: Key
+    key: ConversationKey
     body: bytes
-    since: int
+    first_unchanged: int
     """Index of the first message that was sent unchanged."""
-    refused: bool
+    is_rejected: bool
     """True if the provider rejected the planned request."""
     at: float
     thinking_dropped: int = 0
     """Number of messages that were sent without their thinking, because the provider rejected it."""
 
 
-class Counted(NamedTuple):
+class ProviderCount(NamedTuple):
     """Token counts of a response: input, the part read from the provider's cache, and whether it cleared tool
     results."""
 
     context: int | None = None
-    cached: int | None = None
-    cleared: bool = False
+    cached_tokens: int | None = None
+    has_cleared_results: bool = False
 
 
 class AnsweredRequest(NamedTuple):
@@ -161,7 +163,7 @@ class AnsweredRequest(NamedTuple):
 
     position: Position | None
     at: float
-    counted: Counted
+    provider_count: ProviderCount
     stop_revising: bool
     """True if the provider's cache misses after our edits."""
 
@@ -171,7 +173,7 @@ class LiveConversation:
     """One branch, and the session that rewrites it. Change its fields only under its lock."""
 
     id: str
-    key: Key
+    key: ConversationKey
     name: str
     """Name in the store."""
     session: Session
@@ -185,30 +187,30 @@ class LiveConversation:
     """Number of messages of the last request."""
     first_new: int = 0
     """Index of the first message that only the last request has."""
-    held: int = 0
+    memory_bytes: int = 0
     """Estimated bytes in memory."""
     edits: tuple[Edit, ...] = ()
-    freed: tuple[float, ...] = ()
+    edit_tokens: tuple[float, ...] = ()
     """Edits of the last request and the tokens that each removes. Stored, so that no text is counted twice."""
-    points: int = 0
+    revision_count: int = 0
     """Number of revisions so far."""
-    turns: int = 0
+    version: int = 0
     """Number of changes. A thread that found the conversation at a lower number must check it again."""
-    notebook: Notebook | None = None
+    notebook: JournalStore | None = None
     """Journal in the store, as read so far."""
-    last: SentPrefix | None = None
+    last_prefix: SentPrefix | None = None
     """How its last request was written. The next one is recognized by it, also while a thread rewrites."""
     history: SentHistory = NOTHING_SENT
     """How accepted requests were sent. A request that cannot be rewritten starts the same way."""
-    inbox: deque[Deviation | AnsweredRequest] = field(default_factory=deque)
+    inbox: deque[UnreportedSend | AnsweredRequest] = field(default_factory=deque)
     """News for the session. Every thread may add; the thread that holds the lock empties it."""
     thinking_dropped: int = 0
     """Number of messages, from the start, that are sent without thinking because the provider rejected it."""
-    unanswered: bool = False
+    is_unanswered: bool = False
     """True if its last request was not accepted here. The client may have sent it to another replica."""
-    elsewhere: bool = False
+    is_remote: bool = False
     """True if another process of this proxy had it. The history shows how it was sent, even without journal entries."""
-    off: bool = False
+    is_paused: bool = False
     """True while paused: it continues without new edits."""
     assignment: Assignment | None = None
     """Its variant, if it takes part in an experiment."""
@@ -218,122 +220,130 @@ class LiveConversation:
     """Held only while `history` is replaced."""
 
     @property
-    def measured(self) -> bool:
+    def is_observed(self) -> bool:
         """True if requests are sent unchanged, and only the possible savings are measured."""
-        return self.assignment is not None and self.assignment.measured
+        return self.assignment is not None and self.assignment.is_observed
 
-    def ask(self, model: str) -> None:
+    def set_model(self, model: str) -> None:
         """Set the model for requests whose body does not name it."""
         if model:
             self.session.model = self.model = model
 
-    def rewrite(self, scanned: Scanned, at: float) -> Compacted:
+    def rewrite_request(self, scanned: ScannedRequest, at: float) -> Compacted:
         """Rewrite its next request."""
-        self.turns += 1
-        self.unanswered = True
+        self.version += 1
+        self.is_unanswered = True
         try:
             return self.session.compact(scanned, at=at)
         finally:
-            self._grow(scanned)
+            self._record_request(scanned)
 
-    def pass_on(self) -> None:
+    def skip_request(self) -> None:
         """Record that a request is sent without a rewrite. How it was sent is reported later."""
-        self.turns += 1
+        self.version += 1
 
-    def plan_sent(self, plan: Plan, counts: bool = True) -> Point | None:
+    def record_plan(self, plan: Plan, counts_tokens: bool = True) -> PricedRevision | None:
         """Record the edits of a request. Return the revision that it makes, if any.
 
         A revision by another replica, or from before a restart, does not count. Tokens of edits are only counted for
         accounting (`counts`).
         """
-        last = plan.points[-1] if len(plan.points) > self.points else None
-        point = last if last is not None and last.length == self.messages else None
-        self.points = len(plan.points)
-        self.freed = removed_tokens(plan.edits, self.edits, self.freed) if counts else (0.0,) * len(plan.edits)
+        last = plan.points[-1] if len(plan.points) > self.revision_count else None
+        revision = last if last is not None and last.length == self.messages else None
+        self.revision_count = len(plan.points)
+        self.edit_tokens = (
+            removed_tokens(plan.edits, self.edits, self.edit_tokens) if counts_tokens else (0.0,) * len(plan.edits)
+        )
         self.edits = plan.edits
-        return point
+        return revision
 
-    def accept(self, sent: SentRequest | None, deviation: Deviation | None) -> None:
+    def record_accepted(self, request: SentRequest | None, unreported: UnreportedSend | None) -> None:
         """Record that the provider accepted a request. Later requests start as it was sent."""
-        self.unanswered = False
-        if self.measured:
+        self.is_unanswered = False
+        if self.is_observed:
             return
-        if sent is not None:
-            self._add_sent(sent)
-        if deviation is not None:
-            self.inbox.append(deviation)
-            self.thinking_dropped = max(self.thinking_dropped, deviation.thinking_dropped)
+        if request is not None:
+            self._add_sent(request)
+        if unreported is not None:
+            self.inbox.append(unreported)
+            self.thinking_dropped = max(self.thinking_dropped, unreported.thinking_dropped)
 
-    def _add_sent(self, sent: SentRequest) -> None:
+    def _add_sent(self, request: SentRequest) -> None:
         with self._sent_lock:
-            self.history = self.history.add(sent)
+            self.history = self.history.add(request)
 
-    def settle(self) -> Scanned | None:
+    def apply_inbox(self) -> ScannedRequest | None:
         """Inform the session of the news in the inbox. Return the last request that was not sent as planned, if any."""
-        found: Scanned | None = None
+        scanned: ScannedRequest | None = None
         while self.inbox:
             news = self.inbox.popleft()
-            if isinstance(news, Deviation):
-                found = self._settle(news) or found
+            if isinstance(news, UnreportedSend):
+                scanned = self._apply_unreported(news) or scanned
             else:
-                self._hear(news)
-        return found
-
-    def _hear(self, news: AnsweredRequest) -> None:
-        counted, at = news.counted, news.position
-        self.session.answered(
-            at=news.at, context=counted.context, cached=counted.cached, position=at, cleared=counted.cleared
-        )
-        if news.stop_revising:
-            self.session.stop_revising(at)
-
-    def _settle(self, deviation: Deviation) -> Scanned | None:
-        scanned = scan(deviation.body) or scan_tolerantly(deviation.body)
-        if scanned is None:
-            return None
-        self.turns += 1
-        self.session.sent_otherwise(
-            scanned,
-            deviation.since,
-            refused=deviation.refused,
-            at=deviation.at,
-            thinking_dropped=deviation.thinking_dropped,
-        )
-        self._grow(scanned)
-        self.points = len(self.last.plan.points) if self.last is not None else 0
-        last, sent = self.last, self.history.newest
-        if last is not None and sent is not None and sent.prefix.is_same_request(last):
-            self._add_sent(SentRequest(last, removed_tokens(last.plan.edits, sent.prefix.plan.edits, sent.freed)))
+                self._apply_response(news)
         return scanned
 
-    def goes_on_as_ever(self, scanned: Scanned) -> bool:
-        """Return True if a request that continues the conversation needs no more than a rewrite."""
-        usual = not (self.off or self.assignment or self.inbox or self.session.unusual)
-        return usual and not (self.notebook is not None and self.went_elsewhere(scanned))
+    def _apply_response(self, news: AnsweredRequest) -> None:
+        count, position = news.provider_count, news.position
+        self.session.answered(
+            at=news.at,
+            context=count.context,
+            cached=count.cached_tokens,
+            position=position,
+            cleared=count.has_cleared_results,
+        )
+        if news.stop_revising:
+            self.session.stop_revising(position)
 
-    def _grow(self, scanned: Scanned) -> None:
+    def _apply_unreported(self, unreported: UnreportedSend) -> ScannedRequest | None:
+        scanned = scan(unreported.body) or scan_tolerantly(unreported.body)
+        if scanned is None:
+            return None
+        self.version += 1
+        self.session.sent_otherwise(
+            scanned,
+            unreported.first_unchanged,
+            refused=unreported.is_rejected,
+            at=unreported.at,
+            thinking_dropped=unreported.thinking_dropped,
+        )
+        self._record_request(scanned)
+        self.revision_count = len(self.last_prefix.plan.points) if self.last_prefix is not None else 0
+        last, newest = self.last_prefix, self.history.newest_request
+        if last is not None and newest is not None and newest.prefix.is_same_request(last):
+            self._add_sent(
+                SentRequest(last, removed_tokens(last.plan.edits, newest.prefix.plan.edits, newest.edit_tokens))
+            )
+        return scanned
+
+    def can_continue_directly(self, scanned: ScannedRequest) -> bool:
+        """Return True if a request that continues the conversation needs no more than a rewrite."""
+        usual = not (self.is_paused or self.assignment or self.inbox or self.session.unusual)
+        return usual and not (self.notebook is not None and self.may_have_moved(scanned))
+
+    def _record_request(self, scanned: ScannedRequest) -> None:
         """Update the fields of the last request."""
-        model = scanned.head.get("model")
+        model = scanned.params.get("model")
         self.model = model if isinstance(model, str) else self.model
         if len(scanned) != self.messages:  # else the request is a repetition
             self.first_new = self.messages
         self.messages = len(scanned)
-        self.last = self.session.sent_prefix or self.last
+        self.last_prefix = self.session.sent_prefix or self.last_prefix
         self.thinking_dropped = max(self.thinking_dropped, self.session.thinking_dropped)
 
-    def went_elsewhere(self, scanned: Scanned) -> bool:
+    def may_have_moved(self, scanned: ScannedRequest) -> bool:
         """Return True if another replica may have journal entries: the last request was not accepted here, or the model
         answered more than once since."""
-        if self.unanswered and self.messages and len(scanned) > self.messages:
+        if self.is_unanswered and self.messages and len(scanned) > self.messages:
             return True
         if not self.messages or len(scanned) - self.messages <= ONE_TURN:
             return False
-        read = formats.named(self.key[0]).read
-        roles = [read(index, scanned.value(index)).role for index in range(self.messages, len(scanned))]
-        heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
-        return sum(heard) > 1
+        read = formats.format_named(self.key[0]).read_message
+        roles = [read(index, scanned.message_at(index)).role for index in range(self.messages, len(scanned))]
+        answer_starts = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
+        return sum(answer_starts) > 1
 
 
-def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:
+def continues_prefix(last: SentPrefix | None, scanned: ScannedRequest) -> bool:
     """Return True if a request starts with all messages of the last one."""
-    return last is not None and 0 < last.messages == last.shared(scanned)
+    return last is not None and 0 < last.message_count == last.shared_length(scanned)

@@ -25,16 +25,16 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from .. import formats
-from ..billing.thinking import signs_thinking
+from ..billing.thinking_size import signs_thinking
 from ..engine.incremental import SentPrefix
-from ..engine.journal import previous_length
+from ..engine.journal import previous_request_length
 from ..errors import IbidemError
 from ..model import Conversation, Thinking
-from ..wire import Change, Scanned, open_document, scan
+from ..wire import JsonChange, ScannedRequest, open_document, scan
 from ..wire.content_encoding import decode_body, encode_body
-from ..wire.scan import scan_tolerantly
-from .conversation import Deviation, LiveConversation, SentRequest, goes_on, removed_tokens
-from .recognition import MAX_CANDIDATES, Conversations, detected
+from ..wire.request_scan import scan_tolerantly
+from .conversation import LiveConversation, SentRequest, UnreportedSend, continues_prefix, removed_tokens
+from .recognition import MAX_CANDIDATES, Conversations, detect_format
 from .types import LiveRequest, RewriteResult
 
 MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
@@ -50,18 +50,18 @@ class _SharedPrefix(NamedTuple):
     conversation: LiveConversation
     sent: SentRequest | None
     """None if all earlier requests were sent unchanged."""
-    scanned: Scanned
+    scanned: ScannedRequest
     shared: int
 
     @property
-    def own(self) -> LiveConversation | None:
+    def own_conversation(self) -> LiveConversation | None:
         """The conversation if the request continues it; None if the request is a branch."""
-        return self.conversation if goes_on(self.conversation.last, self.scanned) else None
+        return self.conversation if continues_prefix(self.conversation.last_prefix, self.scanned) else None
 
 
-def is_oversized(body: bytes, start: int, most: int) -> bool:
+def is_oversized(body: bytes, start: int, max_bytes: int) -> bool:
     """Return True if parsing a request from `start` on would delay other requests too long."""
-    if len(body) - start > most:
+    if len(body) - start > max_bytes:
         return True
     strings = body.count(b'"', start) - body.count(b'\\"', start)
     return strings > MAX_NEW_STRINGS or body.count(b",", start) > MAX_NEW_VALUES
@@ -70,139 +70,153 @@ def is_oversized(body: bytes, start: int, most: int) -> bool:
 # ── as sent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fall_back(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
+def fall_back(conversations: Conversations, job: LiveRequest, failure: RewriteResult) -> RewriteResult:
     """Return the result for a request that failed or must not be rewritten, with the body to send for it."""
-    body = _body(job)
-    found = _shared_prefix(conversations, job, body, closely=not failed.unread)
-    if found is None:
-        return _unchanged(job, failed, body)
-    if found.sent is None or _has_checksum(job, found.scanned.head):
-        return _unchanged(job, replace(failed, conversation=failed.conversation or found.own), body)
-    written = found.sent.prefix.over(found.scanned, found.shared)
-    sent = found.sent.cut(found.scanned, found.shared)
+    body = _decoded_body(job)
+    match = _find_shared_prefix(conversations, job, body, closely=not failure.is_too_large)
+    if match is None:
+        return _unchanged_result(job, failure, body)
+    if match.sent is None or _has_checksum(job, match.scanned.params):
+        return _unchanged_result(
+            job, replace(failure, conversation=failure.conversation or match.own_conversation), body
+        )
+    new_request = match.sent.prefix.apply_to(match.scanned, match.shared)
+    sent_request = match.sent.cut_prefix(match.scanned, match.shared)
     return replace(
-        failed,
-        body=None if written is body else encode_body(written, job.encoding),
-        conversation=None if job.counts else failed.conversation or found.own,
-        messages=len(found.scanned),
-        first_new=found.shared,
-        edits=sent.prefix.plan.edits,
-        freed=sent.freed,
-        model=failed.model or found.conversation.model,
-        sent=None if job.counts else sent,
-        deviation=_deviation(job, failed, body, found.shared),
+        failure,
+        body=None if new_request is body else encode_body(new_request, job.encoding),
+        conversation=None if job.is_count_only else failure.conversation or match.own_conversation,
+        messages=len(match.scanned),
+        first_new=match.shared,
+        edits=sent_request.prefix.plan.edits,
+        edit_tokens=sent_request.edit_tokens,
+        model=failure.model or match.conversation.model,
+        sent_request=None if job.is_count_only else sent_request,
+        unreported_send=_unreported_send(job, failure, body, match.shared),
     )
 
 
-def _shared_prefix(conversations: Conversations, job: LiveRequest, body: bytes, closely: bool) -> _SharedPrefix | None:
+def _find_shared_prefix(
+    conversations: Conversations, job: LiveRequest, body: bytes, closely: bool
+) -> _SharedPrefix | None:
     """Find the conversation that the request continues, or else the one with the longest shared prefix."""
-    found: list[_SharedPrefix] = []
-    plain: Scanned | None = None
-    for number, each in enumerate(chain.from_iterable(conversations.alike(job.key, body, closely))):
-        if number >= MAX_CANDIDATES and any(one.own is not None for one in found):
+    matches: list[_SharedPrefix] = []
+    plain: ScannedRequest | None = None
+    for number, each in enumerate(chain.from_iterable(conversations.iter_candidates(job.key, body, closely))):
+        if number >= MAX_CANDIDATES and any(match.own_conversation is not None for match in matches):
             break
-        history, last = each.history, each.last
-        prefix = history.newest.prefix if history.newest is not None else last
-        near = number < MAX_CANDIDATES  # parsing against each of many candidates takes too long
-        scanned = prefix.rescan(body) if prefix is not None and near else None
+        history, last = each.history, each.last_prefix
+        prefix = history.newest_request.prefix if history.newest_request is not None else last
+        is_candidate = number < MAX_CANDIDATES  # parsing against each of many candidates takes too long
+        scanned = prefix.rescan(body) if prefix is not None and is_candidate else None
         if scanned is None:
             scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
         if scanned is None or prefix is None:
             continue
-        if (start := history.for_request(scanned)) is not None:
-            found.append(_SharedPrefix(each, start[0], scanned, start[1]))
-        elif goes_on(last, scanned):
-            found.append(_SharedPrefix(each, None, scanned, 0))
-    return max(found, key=lambda one: (one.own is not None and one.shared > 0, one.shared), default=None)
+        if (start := history.find_match(scanned)) is not None:
+            matches.append(_SharedPrefix(each, start[0], scanned, start[1]))
+        elif continues_prefix(last, scanned):
+            matches.append(_SharedPrefix(each, None, scanned, 0))
+    return max(matches, key=lambda one: (one.own_conversation is not None and one.shared > 0, one.shared), default=None)
 
 
 # ── replayed ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def replayed(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
+def rebuild_sent_prefix(conversations: Conversations, job: LiveRequest, failure: RewriteResult) -> RewriteResult | None:
     """Return the result with the sent prefix rebuilt from the history; None if that adds no message."""
-    conversation = failed.conversation or job.conversation
-    body = job.decoded
-    if conversation is None or body is None or failed.unread or conversation.measured:
+    conversation = failure.conversation or job.conversation
+    body = job.decoded_body
+    if conversation is None or body is None or failure.is_too_large or conversation.is_observed:
         return None
-    known = conversation.history.requests or conversation.notebook or conversation.elsewhere
-    if not (failed.refused or known or (not conversations.revises_in(conversation) and needs_known_start(job))):
+    is_known = conversation.history.requests or conversation.notebook or conversation.is_remote
+    if not (
+        failure.is_rejected or is_known or (not conversations.can_revise_in(conversation) and needs_known_start(job))
+    ):
         return None  # it was possibly never sent through Ibidem
     scanned = scan(body) or scan_tolerantly(body)
-    if scanned is not None and _has_checksum(job, scanned.head):
+    if scanned is not None and _has_checksum(job, scanned.params):
         return None
-    since = answered(job.format, scanned) if scanned is not None else 0
-    if scanned is None or since <= failed.first_new:
+    first_unchanged = count_answered_messages(job.format, scanned) if scanned is not None else 0
+    if scanned is None or first_unchanged <= failure.first_new:
         return None
-    prefix = conversations.replay(conversation, body, since)
+    prefix = conversations.replay_prefix(conversation, body, first_unchanged)
     if prefix is None:
         return None
-    sent = SentRequest(prefix, removed_tokens(prefix.plan.edits))
-    written = prefix.over(scanned, prefix.messages)
+    sent_request = SentRequest(prefix, removed_tokens(prefix.plan.edits))
+    new_request = prefix.apply_to(scanned, prefix.message_count)
     return replace(
-        failed,
-        body=None if written is body else encode_body(written, job.encoding),
-        conversation=None if job.counts else conversation,
+        failure,
+        body=None if new_request is body else encode_body(new_request, job.encoding),
+        conversation=None if job.is_count_only else conversation,
         messages=len(scanned),
-        first_new=since,
+        first_new=first_unchanged,
         edits=prefix.plan.edits,
-        freed=sent.freed,
-        model=failed.model or conversation.model,
-        sent=None if job.counts else sent,
-        deviation=_deviation(job, failed, body, since),
+        edit_tokens=sent_request.edit_tokens,
+        model=failure.model or conversation.model,
+        sent_request=None if job.is_count_only else sent_request,
+        unreported_send=_unreported_send(job, failure, body, first_unchanged),
     )
 
 
-def answered(format: str, scanned: Scanned) -> int:
+def count_answered_messages(format: str, scanned: ScannedRequest) -> int:
     """Return the length of the previous request: the messages before the model's last one."""
-    read = formats.named(format).read
-    return previous_length(len(scanned), lambda index: read(index, scanned.value(index)).role)
+    read = formats.format_named(format).read_message
+    return previous_request_length(len(scanned), lambda index: read(index, scanned.message_at(index)).role)
 
 
 # ── unchanged ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bare(job: LiveRequest, failed: RewriteResult) -> RewriteResult:
+def original_result(job: LiveRequest, failure: RewriteResult) -> RewriteResult:
     """Return the result for a request that is sent unchanged."""
-    return _unchanged(job, failed, _body(job))
+    return _unchanged_result(job, failure, _decoded_body(job))
 
 
-def _unchanged(job: LiveRequest, failed: RewriteResult, body: bytes) -> RewriteResult:
-    conversation = None if job.counts else failed.conversation or job.conversation
-    found = replace(
-        failed,
+def _unchanged_result(job: LiveRequest, failure: RewriteResult, body: bytes) -> RewriteResult:
+    conversation = None if job.is_count_only else failure.conversation or job.conversation
+    result = replace(
+        failure,
         body=None,
         conversation=conversation,
         edits=(),
-        freed=(),
-        sent=None,
-        deviation=_deviation(job, failed, body, 0),
+        edit_tokens=(),
+        sent_request=None,
+        unreported_send=_unreported_send(job, failure, body, 0),
     )
-    if job.counts or failed.unread:
-        return found
+    if job.is_count_only or failure.is_too_large:
+        return result
     scanned = scan(body) or scan_tolerantly(body)
     if scanned is not None:
-        found = replace(found, sent=SentRequest(SentPrefix.unwritten(formats.named(job.format), scanned), ()))
+        result = replace(
+            result, sent_request=SentRequest(SentPrefix.from_unchanged(formats.format_named(job.format), scanned), ())
+        )
     if conversation is None:
-        return found
-    return replace(found, messages=failed.messages or conversation.messages, model=failed.model or conversation.model)
+        return result
+    return replace(
+        result, messages=failure.messages or conversation.messages, model=failure.model or conversation.model
+    )
 
 
-def _deviation(job: LiveRequest, failed: RewriteResult, body: bytes, since: int) -> Deviation | None:
+def _unreported_send(
+    job: LiveRequest, failure: RewriteResult, body: bytes, first_unchanged: int
+) -> UnreportedSend | None:
     """Return what the session must learn. None for an oversized request: it stays oversized, and always starts
     unchanged."""
-    if job.counts or failed.unread:
+    if job.is_count_only or failure.is_too_large:
         return None
-    return Deviation(job.key, body, since, failed.refused, job.at)
+    return UnreportedSend(job.key, body, first_unchanged, failure.is_rejected, job.at)
 
 
 def _has_checksum(job: LiveRequest, head: Mapping[str, Any]) -> bool:
     """Return True if only the client's own body may be sent, even after a rejection."""
-    return formats.named(job.format).has_checksum(head)
+    return formats.format_named(job.format).has_checksum(head)
 
 
-def _body(job: LiveRequest) -> bytes:
-    return job.decoded if job.decoded is not None else decode_body(job.body, job.encoding, job.most)
+def _decoded_body(job: LiveRequest) -> bytes:
+    return (
+        job.decoded_body if job.decoded_body is not None else decode_body(job.body, job.encoding, job.max_decoded_bytes)
+    )
 
 
 # ── without thinking ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -212,22 +226,22 @@ ENDS_BYTES = 2**16
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
 
 
-SIGNED = (b'"signature"', b'"redacted_thinking"')
+SIGNATURE_KEYS = (b'"signature"', b'"redacted_thinking"')
 
 
 def has_signed_thinking(job: LiveRequest) -> bool:
     """Return True if a rejection of the unchanged request may be due to earlier rewriting. Searches without parsing."""
-    body = job.decoded if job.decoded is not None else job.body
-    return not job.counts and any(each in body for each in SIGNED)
+    body = job.decoded_body if job.decoded_body is not None else job.body
+    return not job.is_count_only and any(each in body for each in SIGNATURE_KEYS)
 
 
 def needs_known_start(job: LiveRequest) -> bool:
     """Return True if the provider is likely to reject a request that does not start with the sent prefix."""
     if not has_signed_thinking(job):
         return False
-    body = job.decoded if job.decoded is not None else job.body
-    named = [*_MODEL.findall(body[:ENDS_BYTES]), *_MODEL.findall(body[-ENDS_BYTES:])]
-    return signs_thinking(job.model) or any(signs_thinking(each.decode("utf-8", "replace")) for each in {*named})
+    body = job.decoded_body if job.decoded_body is not None else job.body
+    model_names = [*_MODEL.findall(body[:ENDS_BYTES]), *_MODEL.findall(body[-ENDS_BYTES:])]
+    return signs_thinking(job.model) or any(signs_thinking(each.decode("utf-8", "replace")) for each in {*model_names})
 
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -235,38 +249,38 @@ DROP_BLOCK = {"prefix_mismatch_behavior": "drop_block"}
 """Option that makes the provider drop thinking that does not fit, instead of rejecting the request."""
 
 
-def drop_thinking(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
+def drop_thinking(conversations: Conversations, job: LiveRequest, failure: RewriteResult) -> RewriteResult | None:
     """Return the result without thinking, for a request whose thinking is always rejected; None without thinking.
 
     The request is sent unchanged otherwise. In two cases an option lets the provider drop thinking that does not fit,
     instead: it demands the thinking of an active tool loop, and a message with only thinking may separate two user
     messages.
     """
-    body = _body(job)
+    body = _decoded_body(job)
     document = open_document(body)
-    dialect = formats.named(job.format)
-    conv = formats.parse(document.value, dialect)
-    changes = _thinking_removed(conv, len(conv.messages))
-    if not changes or dialect.has_checksum(conv.head):
+    wire_format = formats.format_named(job.format)
+    conv = formats.parse_request(document.value, wire_format)
+    changes = _thinking_removals(conv, len(conv.messages))
+    if not changes or wire_format.has_checksum(conv.head):
         return None
     beta = ""
     loop = conv.messages[conv.running_loop() :]
-    needed = any(type(part) is Thinking for message in loop for part in message.parts)
-    if needed or any(len(change.path) == 2 for change in changes):
+    is_required = any(type(part) is Thinking for message in loop for part in message.parts)
+    if is_required or any(len(change.path) == 2 for change in changes):
         changes, beta = _drop_block(document.value) or (changes, "")
-    found = _unchanged(job, failed, body)
+    result = _unchanged_result(job, failure, body)
     length = len(conv.messages)
     return replace(
-        found,
+        result,
         body=encode_body(document.write(changes), job.encoding),
         messages=length,
-        deviation=found.deviation and found.deviation._replace(thinking_dropped=length),
+        unreported_send=result.unreported_send and result.unreported_send._replace(thinking_dropped=length),
         thinking_dropped=length,
         beta=beta,
     )
 
 
-def _drop_block(request: Any) -> tuple[list[Change], str] | None:
+def _drop_block(request: Any) -> tuple[list[JsonChange], str] | None:
     """Return changes that make the provider drop thinking that does not fit, and the beta for the `anthropic-beta`
     header.
 
@@ -277,51 +291,51 @@ def _drop_block(request: Any) -> tuple[list[Change], str] | None:
         return None
     binding = thinking.get("block_binding")
     option = {**binding, **DROP_BLOCK} if isinstance(binding, dict) else DROP_BLOCK
-    changes = [Change(("thinking", "block_binding"), "set", option)]
+    changes = [JsonChange(("thinking", "block_binding"), "set", option)]
     if not str(request.get("anthropic_version", "")).startswith("bedrock"):
         return changes, BINDING_BETA
     betas = request.get("anthropic_beta")
     betas = [*betas, BINDING_BETA] if isinstance(betas, list) else [BINDING_BETA]
-    return [*changes, Change(("anthropic_beta",), "set", betas)], ""
+    return [*changes, JsonChange(("anthropic_beta",), "set", betas)], ""
 
 
 def continue_without_thinking(
-    conversations: Conversations, job: LiveRequest, found: RewriteResult
+    conversations: Conversations, job: LiveRequest, result: RewriteResult
 ) -> RewriteResult | None:
     """Return the result without thinking in messages that were sent without it before; None without changes."""
-    conversation = found.conversation or job.conversation
+    conversation = result.conversation or job.conversation
     if conversation is None or not conversation.thinking_dropped:
         return None
-    body = found.body if found.body is not None else job.body
-    document = open_document(decode_body(body, job.encoding, job.most))
-    conv = formats.parse(document.value, formats.named(job.format))
+    body = result.body if result.body is not None else job.body
+    document = open_document(decode_body(body, job.encoding, job.max_decoded_bytes))
+    conv = formats.parse_request(document.value, formats.format_named(job.format))
     if _has_checksum(job, conv.head):
         return None
-    changes = _thinking_removed(conv, conversation.thinking_dropped)
-    return replace(found, body=encode_body(document.write(changes), job.encoding)) if changes else None
+    changes = _thinking_removals(conv, conversation.thinking_dropped)
+    return replace(result, body=encode_body(document.write(changes), job.encoding)) if changes else None
 
 
-def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
+def _thinking_removals(conv: Conversation, length: int) -> list[JsonChange]:
     """Return changes that remove all thinking from the first `length` messages."""
-    key, changes = conv.dialect.history_key, list[Change]()
+    key, changes = conv.dialect.history_key, list[JsonChange]()
     for message in conv.messages[:length]:
         thoughts = [part.path for part in message.parts if type(part) is Thinking and part.removable]
         paths = [()] if thoughts and len(thoughts) == len(message.parts) else thoughts
-        changes += [Change((key, message.index, *path), "drop") for path in paths]
+        changes += [JsonChange((key, message.index, *path), "drop") for path in paths]
     return changes
 
 
 # ── after a rejection ───────────────────────────────────────────────────────────────────────────────────────────────
 
-Way = Callable[[Conversations, LiveRequest, RewriteResult], RewriteResult | None]
+BodyWriter = Callable[[Conversations, LiveRequest, RewriteResult], RewriteResult | None]
 
 
 def next_body(
     conversations: Conversations,
     job: LiveRequest,
-    rejected: RewriteResult,
+    result: RewriteResult,
     kind: str,
-    tried: Sequence[bytes],
+    rejected_bodies: Sequence[bytes],
     names_thinking: bool,
 ) -> RewriteResult | None:
     """Return the first result after a rejection whose body was not tried yet; None if all were.
@@ -329,58 +343,62 @@ def next_body(
     At most `MAX_BODIES` are sent. The last one is without thinking, if the rejection names thinking. A request that was
     sent unchanged is written in another way only if the rejection names thinking.
     """
-    if rejected.body is None and not names_thinking:
+    if result.body is None and not names_thinking:
         return None
-    failed = RewriteResult(
+    failure = RewriteResult(
         result="failed open",
         reason=f"refused by the provider: {kind}",
-        refused=True,
-        took=rejected.took,
-        conversation=rejected.conversation,
+        is_rejected=True,
+        seconds=result.seconds,
+        conversation=result.conversation,
     )
-    if len(tried) < MAX_BODIES - names_thinking:
-        if (late := job.late_plan()) is not None and is_new(job, late, tried):
+    if len(rejected_bodies) < MAX_BODIES - names_thinking:
+        if (late := job.late_plan()) is not None and is_untried(job, late, rejected_bodies):
             return late
-        conversation = failed.conversation or job.conversation
+        conversation = failure.conversation or job.conversation
         if names_thinking and conversation is not None:
             conversations.reread(conversation)
-        found = _tried_way(_as_sent, conversations, job, failed)
-        if found is not None and is_new(job, found, tried):
-            return found
-        if job.body not in tried:
-            return bare(job, failed)
-    if not names_thinking or len(tried) >= MAX_BODIES:
+        candidate = _try_way(_sent_prefix_result, conversations, job, failure)
+        if candidate is not None and is_untried(job, candidate, rejected_bodies):
+            return candidate
+        if job.body not in rejected_bodies:
+            return original_result(job, failure)
+    if not names_thinking or len(rejected_bodies) >= MAX_BODIES:
         return None
-    last = _tried_way(drop_thinking, conversations, job, failed)
-    return last if last is not None and is_new(job, last, tried) else None
+    last = _try_way(drop_thinking, conversations, job, failure)
+    return last if last is not None and is_untried(job, last, rejected_bodies) else None
 
 
 def after_rejections(conversations: Conversations, job: LiveRequest, count: int) -> RewriteResult:
     """Return the result for a client that sends the body itself, after `count` rejections: unchanged, then without
     thinking."""
-    job.decoded = _body(job)
-    job.format = job.format or detected(job.decoded, job.model)
-    failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says", refused=True)
-    found = conversations.find(job.key, job.decoded)
-    if found is not None:
-        job.conversation = found.conversation
-    return (drop_thinking(conversations, job, failed) if count > 1 else None) or bare(job, failed)
+    job.decoded_body = _decoded_body(job)
+    job.format = job.format or detect_format(job.decoded_body, job.model)
+    failure = RewriteResult(
+        result="failed open", reason="refused by the provider, as the client says", is_rejected=True
+    )
+    match = conversations.find_conversation(job.key, job.decoded_body)
+    if match is not None:
+        job.conversation = match.conversation
+    return (drop_thinking(conversations, job, failure) if count > 1 else None) or original_result(job, failure)
 
 
-def is_new(job: LiveRequest, found: RewriteResult, tried: Sequence[bytes]) -> bool:
-    return (job.body if found.body is None else found.body) not in tried
+def is_untried(job: LiveRequest, result: RewriteResult, rejected_bodies: Sequence[bytes]) -> bool:
+    return (job.body if result.body is None else result.body) not in rejected_bodies
 
 
-def _as_sent(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
+def _sent_prefix_result(conversations: Conversations, job: LiveRequest, failure: RewriteResult) -> RewriteResult | None:
     """Return the result with the sent prefix, rebuilt if that covers more messages, and without thinking dropped
     before."""
-    known = fall_back(conversations, job, failed)
-    found = _tried_way(replayed, conversations, job, known) or known
-    return continue_without_thinking(conversations, job, found) or found
+    from_memory = fall_back(conversations, job, failure)
+    result = _try_way(rebuild_sent_prefix, conversations, job, from_memory) or from_memory
+    return continue_without_thinking(conversations, job, result) or result
 
 
-def _tried_way(way: Way, conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
+def _try_way(
+    writer: BodyWriter, conversations: Conversations, job: LiveRequest, failure: RewriteResult
+) -> RewriteResult | None:
     try:
-        return way(conversations, job, failed)
+        return writer(conversations, job, failure)
     except IbidemError:
         return None

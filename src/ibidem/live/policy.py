@@ -21,23 +21,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
-from ..engine.marking import CacheSettings
+from ..engine.breakpoint_placement import CacheSettings
 from ..store import MemoryStore, StoreError
 from ..store.guarded import GuardedStore
-from ..store.store import NO_NOTES, Store
+from ..store.store import JOURNAL_START, Store
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from .conversation import Assignment, Key
+from .conversation import Assignment, ConversationKey
 
 
-class NothingKept(MemoryStore):
+class NullStore(MemoryStore):
     """Store for requests that are sent unchanged. They contain no marker, so no original must be stored."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         pass
 
 
-class OnlyStored(MemoryStore):
+class ReplayStore(MemoryStore):
     """Store for reconstructing how earlier requests were sent. A text that it does not have was not evicted then."""
 
     def __init__(self, store: GuardedStore, seconds: float) -> None:
@@ -45,148 +45,152 @@ class OnlyStored(MemoryStore):
         self._real, self._seconds = store, seconds
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
-        with self._real.until(self._seconds):
+        with self._real.time_limit(self._seconds):
             if len(self._real.get(originals)) < len(originals):
                 raise StoreError(self.where, "a text was never stored: it stays where it is")
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
-        with self._real.until(self._seconds):
-            found: dict[str, str] = self._real.get(refs)
-            return found
+        with self._real.time_limit(self._seconds):
+            originals: dict[str, str] = self._real.get(refs)
+            return originals
 
 
 class Experiment(Protocol):
     """Assigns conversations to variants, of which one is only measured."""
 
-    def assign(self, format: str, name: str) -> Assignment:
+    def assign_variant(self, format: str, name: str) -> Assignment:
         """Return the variant of a conversation. `name` is the client's name for it, or else its name in the store."""
         ...
 
 
 @dataclass(frozen=True)
-class Manner:
+class RewritePolicy:
     """The strategies and cache settings of a conversation."""
 
     profile: str
     cache: CacheSettings = field(default_factory=CacheSettings)
     sees_responses: bool = True
     """True if Ibidem sees the provider's responses."""
-    measured: bool = False
+    is_observed: bool = False
     """True if an experiment sends the requests unchanged. No originals are stored then."""
     strategies: tuple[Strategy, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strategies", tuple(profiles.named(self.profile)))
+        object.__setattr__(self, "strategies", tuple(profiles.profile_strategies(self.profile)))
 
     @cached_property
-    def revises(self) -> bool:
+    def can_revise(self) -> bool:
         """True if a strategy may change text that was already sent."""
         return not all(each.final for each in self.strategies)
 
     @property
-    def asks_to_keep(self) -> bool:
+    def sets_cache_directives(self) -> bool:
         """True if requests may be sent with other cache breakpoints or TTLs than their client's."""
         return bool(self.cache)
 
     @property
-    def unmarked(self) -> Manner:
+    def without_breakpoints(self) -> RewritePolicy:
         """The same policy without cache directives."""
         return replace(self, cache=CacheSettings())
 
     @cached_property
-    def remembers(self) -> bool:
+    def needs_journal(self) -> bool:
         """True if times of requests and the provider's counts matter, so that the journal is needed."""
-        return self.revises or self.asks_to_keep
+        return self.can_revise or self.sets_cache_directives
 
     @cached_property
-    def quick(self) -> bool:
+    def is_fast(self) -> bool:
         """True if the time for a rewrite is predictable: only strategies of Ibidem, and no store calls."""
-        return self.profile in profiles.PROFILES and not self.remembers
+        return self.profile in profiles.PROFILES and not self.needs_journal
 
 
-class Manners:
+class RewritePolicies:
     """Rewrite policies by conversation key. Each is created on first use, at most one per profile."""
 
-    def __init__(self, usual: Manner, experiment: Experiment | None = None) -> None:
-        self.usual, self.experiment = usual, experiment
-        self._measured = replace(usual.unmarked, measured=True)
-        self._asked: dict[str, Manner] = {}
+    def __init__(self, default: RewritePolicy, experiment: Experiment | None = None) -> None:
+        self.default, self.experiment = default, experiment
+        self._observing = replace(default.without_breakpoints, is_observed=True)
+        self._by_profile: dict[str, RewritePolicy] = {}
 
-    def assign(self, key: Key, name: str) -> Assignment | None:
+    def assign_variant(self, key: ConversationKey, name: str) -> Assignment | None:
         """Return the variant of the conversation with this name in the store; None without an experiment."""
-        return self.experiment.assign(key[0], key[1] or name) if self.experiment is not None and not key[2:] else None
+        return (
+            self.experiment.assign_variant(key[0], key[1] or name)
+            if self.experiment is not None and not key[2:]
+            else None
+        )
 
-    def of(self, key: Key, assignment: Assignment | None = None) -> Manner:
+    def policy_for(self, key: ConversationKey, assignment: Assignment | None = None) -> RewritePolicy:
         """Return the policy of a conversation. Raises IbidemError for an unknown profile."""
-        asked = "".join(key[2:])
-        if not asked:
-            return self._measured if assignment is not None and assignment.measured else self.usual
-        found = self._asked.get(asked)
-        if found is None:
-            found = self._asked[asked] = Manner(asked, sees_responses=False)
-        return found
+        profile = "".join(key[2:])
+        if not profile:
+            return self._observing if assignment is not None and assignment.is_observed else self.default
+        policy = self._by_profile.get(profile)
+        if policy is None:
+            policy = self._by_profile[profile] = RewritePolicy(profile, sees_responses=False)
+        return policy
 
 
 MAX_NAMES = 10_000
 """Names of paused conversations that are stored after they were evicted from memory."""
 
-WISH_HEADER = "x-ibidem"
+PAUSE_HEADER = "x-ibidem"
 """Request header that pauses (`off`) or resumes (`on`) its conversation, starting with that request."""
 
-Wish = Literal["on", "off"]
+PauseMode = Literal["on", "off"]
 
 
-def wish(value: str) -> Wish | None:
+def parse_pause_header(value: str) -> PauseMode | None:
     """Parse the pause header. Other values than `on` and `off` give None and have no effect."""
-    found = value.strip().lower()
-    return "off" if found == "off" else "on" if found == "on" else None
+    mode = value.strip().lower()
+    return "off" if mode == "off" else "on" if mode == "on" else None
 
 
-class Switch:
+class PauseState:
     """Pauses of conversations that are not in memory. Changed under the lock of `Conversations`."""
 
     def __init__(self) -> None:
         self.all_off = False
         """True if new conversations start paused."""
-        self._gone: OrderedDict[str, None] = OrderedDict()
-        self._elsewhere: OrderedDict[str, None] = OrderedDict()
+        self._paused_names: OrderedDict[str, None] = OrderedDict()
+        self._remote_names: OrderedDict[str, None] = OrderedDict()
         """Names of conversations that were paused or resumed in another process."""
 
-    def turn_all(self, off: bool) -> None:
+    def set_all(self, off: bool) -> None:
         """Pause or resume all conversations, also later ones."""
         self.all_off = off
-        self._gone.clear()
+        self._paused_names.clear()
 
-    def let_go(self, name: str, off: bool) -> None:
+    def record_evicted(self, name: str, off: bool) -> None:
         """Record that a conversation was evicted from memory."""
         if off:
-            _remember(self._gone, name)
+            _add_name(self._paused_names, name)
 
-    def hear(self, names: Iterable[str], off: bool) -> None:
+    def record_remote(self, names: Iterable[str], off: bool) -> None:
         """Record that another process paused or resumed conversations with these names."""
         for name in names:
-            _remember(self._elsewhere, name)
+            _add_name(self._remote_names, name)
             if off:
-                _remember(self._gone, name)
+                _add_name(self._paused_names, name)
             else:
-                self.forget(name)
+                self.record_resumed(name)
 
-    def forget(self, name: str) -> None:
+    def record_resumed(self, name: str) -> None:
         """Record that a conversation was resumed."""
-        self._gone.pop(name, None)
+        self._paused_names.pop(name, None)
 
-    def is_elsewhere(self, name: str) -> bool:
-        return name in self._elsewhere
+    def is_remote(self, name: str) -> bool:
+        return name in self._remote_names
 
-    def begins_off(self, name: str, further: bool, parent_off: bool) -> bool:
+    def starts_off(self, name: str, has_history: bool, parent_off: bool) -> bool:
         """Return True if a new conversation starts paused.
 
         `further` means that its first request has a history. It may then be an evicted conversation or a branch of one.
         """
-        return self.all_off or (further and (parent_off or name in self._gone))
+        return self.all_off or (has_history and (parent_off or name in self._paused_names))
 
 
-def _remember(names: OrderedDict[str, None], name: str) -> None:
+def _add_name(names: OrderedDict[str, None], name: str) -> None:
     names[name] = None
     names.move_to_end(name)
     if len(names) > MAX_NAMES:
@@ -214,26 +218,26 @@ class PauseLog:
 
     def __init__(self, store: Store, apply: Callable[[Pause], None]) -> None:
         self._store, self._apply = store, apply
-        self._place = NO_NOTES
+        self._position = JOURNAL_START
         self._lock = threading.Lock()
 
-    def read(self) -> None:
+    def apply_new(self) -> None:
         """Apply pauses that other processes added. Raises StoreError."""
         with self._lock:
-            found = self._store.notes(LOG_NAME, self._place)
-            self._place = found.place
-            self._apply_all(found.rows)
+            page = self._store.notes(LOG_NAME, self._position)
+            self._position = page.place
+            self._apply_all(page.rows)
 
     def add(self, pause: Pause) -> None:
         """Add a pause that was made here. Raises StoreError."""
         row = json.dumps([pause.name, pause.off], separators=(",", ":")).encode()
         with self._lock:
             for _ in range(MAX_TRIES):
-                found = self._store.note(LOG_NAME, [row], self._place)
-                self._place = found.place
-                if found.added:
+                page = self._store.note(LOG_NAME, [row], self._position)
+                self._position = page.place
+                if page.added:
                     return
-                self._apply_all(found.rows)
+                self._apply_all(page.rows)
                 self._apply(pause)  # again, because it now comes after theirs
 
     def _apply_all(self, rows: Iterable[bytes]) -> None:

@@ -23,122 +23,124 @@ LATE_SECONDS = 0.005
 class TooLate(Exception):
     """The time limit of a request has passed."""
 
-    def __init__(self, errand: Errand | None) -> None:
+    def __init__(self, errand: WorkerTask | None) -> None:
         super().__init__()
         self.errand = errand
         """The task if it continues in its thread; None if no thread has started it."""
 
 
-class Errand:
+class WorkerTask:
     """Work for one request. Either a thread claims it, or its caller when it gives up, never both."""
 
-    __slots__ = ("_taken", "outcome", "told", "work")
+    __slots__ = ("_claim_lock", "outcome", "ready", "work")
 
-    def __init__(self, work: Callable[[], RewriteResult], told: asyncio.Future[None]) -> None:
+    def __init__(self, work: Callable[[], RewriteResult], ready: asyncio.Future[None]) -> None:
         self.work = work
-        self.told = told
+        self.ready = ready
         """Set when the task is done, or when its time is over."""
         self.outcome: RewriteResult | Exception | None = None
-        self._taken = threading.Lock()
+        self._claim_lock = threading.Lock()
 
-    def take(self) -> bool:
+    def try_claim(self) -> bool:
         """Claim the task. Return False if it was claimed already."""
-        return self._taken.acquire(blocking=False)
+        return self._claim_lock.acquire(blocking=False)
 
     @property
-    def taken(self) -> bool:
-        return self._taken.locked()
+    def is_claimed(self) -> bool:
+        return self._claim_lock.locked()
 
-    def tell(self) -> None:
+    def wake_caller(self) -> None:
         """Wake the caller that waits for the task."""
-        if not self.told.done():
-            self.told.set_result(None)
+        if not self.ready.done():
+            self.ready.set_result(None)
 
 
-class TurnTaking:
+class WorkerThreads:
     """Worker threads: one, and one more for each that is late."""
 
-    def __init__(self, count: int, name: str, clock: Clock, over: Callable[[Errand], None]) -> None:
+    def __init__(self, count: int, name: str, clock: Clock, on_done: Callable[[WorkerTask], None]) -> None:
         """`over` is called in the event loop with each finished task, also if no caller waits for it."""
         self._count = count
         self._name = name
         self._now = clock.monotonic
-        self._over = over
+        self._on_done = on_done
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._work_queue: SimpleQueue[Errand | None] = SimpleQueue()
-        self._done: deque[Errand] = deque()
-        self._telling = False
+        self._work_queue: SimpleQueue[WorkerTask | None] = SimpleQueue()
+        self._done: deque[WorkerTask] = deque()
+        self._is_reporting = False
         """True while the event loop is scheduled to report finished tasks."""
         self._since: dict[int, float] = {}
         """Start time of the current task, by thread."""
-        self._threads = self._made = 0
+        self._threads = self._started_count = 0
         self._lock = threading.Lock()
         """Protects the number of threads."""
 
-    def submit(self, work: Callable[[], RewriteResult]) -> Errand:
+    def submit(self, work: Callable[[], RewriteResult]) -> WorkerTask:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        errand = Errand(work, self._loop.create_future())
+        errand = WorkerTask(work, self._loop.create_future())
         self._work_queue.put(errand)
-        self.help_out()
+        self.add_thread()
         return errand
 
-    def help_out(self) -> None:
+    def add_thread(self) -> None:
         """Start another thread for waiting tasks if all existing ones are late."""
-        if self._threads and (len(self._since) < self._threads or self._late() < self._threads):
+        if self._threads and (len(self._since) < self._threads or self._late_count() < self._threads):
             return
         with self._lock:
             if self._threads >= self._count:
                 return
             self._threads += 1
-        self._made += 1
-        threading.Thread(target=self._run, args=(self._made,), name=f"{self._name}_{self._made}", daemon=True).start()
+        self._started_count += 1
+        threading.Thread(
+            target=self._run_tasks, args=(self._started_count,), name=f"{self._name}_{self._started_count}", daemon=True
+        ).start()
 
-    def _late(self) -> int:
+    def _late_count(self) -> int:
         now = self._now()
         return sum(now - since > LATE_SECONDS for since in list(self._since.values()))
 
-    def _run(self, me: int) -> None:
+    def _run_tasks(self, number: int) -> None:
         """Run tasks until the queue ends or another thread is enough."""
         while (errand := self._work_queue.get()) is not None:
-            if not errand.take():
+            if not errand.try_claim():
                 continue
-            self._since[me] = self._now()
+            self._since[number] = self._now()
             try:
                 errand.outcome = errand.work()
             except Exception as error:
                 errand.outcome = error
-            del self._since[me]
+            del self._since[number]
             self._done.append(errand)
             del errand  # no reference to the task while the thread waits
-            if not self._telling and self._loop is not None:  # else the scheduled report includes this task
-                self._telling = True
+            if not self._is_reporting and self._loop is not None:  # else the scheduled report includes this task
+                self._is_reporting = True
                 with suppress(RuntimeError):  # the event loop is closed
-                    self._loop.call_soon_threadsafe(self._tell)
-            if self._threads > 1 and self._retires():
+                    self._loop.call_soon_threadsafe(self._report_done)
+            if self._threads > 1 and self._try_retire():
                 return
 
-    def _retires(self) -> bool:
+    def _try_retire(self) -> bool:
         """Stop this thread if another one is not late. Two threads would only take turns."""
         with self._lock:
-            if self._threads - self._late() <= 1:
+            if self._threads - self._late_count() <= 1:
                 return False
             self._threads -= 1
             return True
 
-    def _tell(self) -> None:
-        self._telling = False  # first, so that tasks which finish from here on are reported again
+    def _report_done(self) -> None:
+        self._is_reporting = False  # first, so that tasks which finish from here on are reported again
         while self._done:
             errand = self._done.popleft()
-            self._over(errand)
-            errand.tell()
+            self._on_done(errand)
+            errand.wake_caller()
 
     def shutdown(self) -> None:
         """Stop without waiting for running tasks, and do not start waiting ones."""
         with suppress(Empty):
             while True:
                 if (errand := self._work_queue.get_nowait()) is not None:
-                    errand.take()
+                    errand.try_claim()
         for _ in range(self._threads):
             self._work_queue.put(None)
 
@@ -147,20 +149,20 @@ class Workers:
     """Worker threads, and the abandoned tasks that still occupy a thread."""
 
     def __init__(self, count: int, name: str, clock: Clock) -> None:
-        self.stuck: dict[Errand, float] = {}
+        self.stuck: dict[WorkerTask, float] = {}
         """Abandoned tasks that still run, with the time when they were abandoned."""
-        self.pool = TurnTaking(count, name, clock, self._over)
+        self.pool = WorkerThreads(count, name, clock, self._remove_stuck)
         self._count = count
         self._clock = clock
 
-    def exhausted(self, budget: float) -> bool:
+    def is_exhausted(self, budget: float) -> bool:
         """Return True if every thread has been busy with an abandoned task for `budget` seconds."""
         if len(self.stuck) < self._count:
             return False
         now = self._clock.monotonic()
         return all(now - since >= budget for since in self.stuck.values())
 
-    async def finish(
+    async def run_task(
         self,
         work: Callable[[], RewriteResult],
         budget: float,
@@ -175,17 +177,17 @@ class Workers:
         errand = self.pool.submit(work)
         watch = _Deadline(errand, budget, self.pool)
         try:
-            await errand.told
+            await errand.ready
             if errand.outcome is None and more is not None and (seconds := await more()):
-                await self.wait(errand, seconds)
+                await self.wait_for_task(errand, seconds)
             if errand.outcome is None:
                 if end():
-                    raise TooLate(errand if self._give_up(errand) else None)
-                errand.told = asyncio.get_running_loop().create_future()  # a thread finishes it right now
-                await errand.told
+                    raise TooLate(errand if self._abandon_task(errand) else None)
+                errand.ready = asyncio.get_running_loop().create_future()  # a thread finishes it right now
+                await errand.ready
         except asyncio.CancelledError:
             end()
-            self._give_up(errand)
+            self._abandon_task(errand)
             raise
         finally:
             watch.stop()
@@ -194,24 +196,24 @@ class Workers:
         assert errand.outcome is not None
         return errand.outcome
 
-    async def wait(self, errand: Errand, seconds: float) -> None:
+    async def wait_for_task(self, errand: WorkerTask, seconds: float) -> None:
         """Wait at most `seconds` for a task."""
         if errand.outcome is not None:
             return
-        errand.told = asyncio.get_running_loop().create_future()
+        errand.ready = asyncio.get_running_loop().create_future()
         watch = _Deadline(errand, seconds, self.pool)
         try:
             if errand.outcome is None:
-                await errand.told
+                await errand.ready
         finally:
             watch.stop()
 
-    def _over(self, errand: Errand) -> None:
+    def _remove_stuck(self, errand: WorkerTask) -> None:
         self.stuck.pop(errand, None)
 
-    def _give_up(self, errand: Errand) -> bool:
+    def _abandon_task(self, errand: WorkerTask) -> bool:
         """Abandon a task. Return True if a thread has started it, so that it continues."""
-        if errand.take():
+        if errand.try_claim():
             return False
         if errand.outcome is None:
             self.stuck[errand] = self._clock.monotonic()
@@ -221,23 +223,23 @@ class Workers:
 class _Deadline:
     """Timer of a task. It starts another thread if no thread claims the task, and wakes the caller at the deadline."""
 
-    def __init__(self, errand: Errand, budget: float, pool: TurnTaking) -> None:
+    def __init__(self, errand: WorkerTask, budget: float, pool: WorkerThreads) -> None:
         self._errand = errand
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + budget
-        self._timer = self._loop.call_later(min(LATE_SECONDS, budget), self._look)
+        self._timer = self._loop.call_later(min(LATE_SECONDS, budget), self._check_task)
 
-    def _look(self) -> None:
+    def _check_task(self) -> None:
         now = self._loop.time()
         if now >= self._until:
-            self._errand.tell()
+            self._errand.wake_caller()
             return
-        left = self._until - now
-        if not self._errand.taken:
-            self._pool.help_out()
-            left = min(LATE_SECONDS, left)
-        self._timer = self._loop.call_later(left, self._look)
+        seconds = self._until - now
+        if not self._errand.is_claimed:
+            self._pool.add_thread()
+            seconds = min(LATE_SECONDS, seconds)
+        self._timer = self._loop.call_later(seconds, self._check_task)
 
     def stop(self) -> None:
         self._timer.cancel()

@@ -11,14 +11,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from ..billing.input_estimate import NOTHING_NEW, NewPart
-from ..billing.lifetimes import Kept
+from ..billing.cache_ttl import TtlDecision
+from ..billing.input_estimate import NO_INPUT, LazyInputEstimate
 from ..engine.journal import Position
 from ..errors import IbidemError
-from ..formats.marks import Addition
+from ..formats.cache_control import FieldAddition
 from ..plan import Edit
-from .conversation import Deviation, Key, LiveConversation, SentRequest
-from .policy import Wish
+from .conversation import ConversationKey, LiveConversation, SentRequest, UnreportedSend
+from .policy import PauseMode
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Clock:
 SYSTEM_CLOCK = Clock()
 
 
-class Unreadable(IbidemError):
+class UnreadableRequest(IbidemError):
     """The client's request is malformed. It is forwarded, and the provider reports the error."""
 
 
@@ -41,22 +41,22 @@ class SingleMessage(IbidemError):
     """A request with one message and no history. It cannot repeat anything."""
 
 
-class Failed(IbidemError):
+class RewriteFailed(IbidemError):
     """A readable request that was not rewritten."""
 
 
-class Oversized(IbidemError):
+class OversizedRequest(IbidemError):
     """A request with more content than is parsed here."""
 
 
-def whereabouts(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """Return the type of an error and its position in the code. Its message may quote the client's text, so it is
     omitted."""
-    trace, place = error.__traceback__, ""
+    trace, location = error.__traceback__, ""
     while trace is not None:
-        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        location = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return f"{type(error).__name__} at {place}"
+    return f"{type(error).__name__} at {location}"
 
 
 Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
@@ -70,40 +70,40 @@ class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
     """Body to send; None for the client's own. After "failed open" or "off", it starts with the sent prefix."""
     reason: str = ""
     """Why the rewrite failed open, or why the request could not be read."""
-    theirs: bool = False
+    is_client_fault: bool = False
     """True if the client's request is the reason. Ibidem did not fail, and the request is forwarded unchanged."""
-    unread: bool = False
+    is_too_large: bool = False
     """True if the request is too large to be parsed."""
-    refused: bool = False
+    is_rejected: bool = False
     """True if the provider rejected an earlier body of this request."""
     conversation: LiveConversation | None = None
     messages: int = 0
     first_new: int = 0
     """Index of the first message that was not in an earlier request."""
-    new: NewPart = NOTHING_NEW
+    new_input: LazyInputEstimate = NO_INPUT
     """Estimate of the input from `first_new` on."""
-    ends: tuple[float, ...] = ()
+    message_ends: tuple[float, ...] = ()
     """End of each message as an estimated fraction of the sent request. Only set if no message was sent before."""
     edits: tuple[Edit, ...] = ()
-    marks: tuple[Addition, ...] = ()
+    cache_additions: tuple[FieldAddition, ...] = ()
     """Cache directives that were added to the request, in addition to the edits."""
-    kept: Kept | None = None
+    ttl_decision: TtlDecision | None = None
     """The TTL that was chosen for the cached prefix; None if none was chosen."""
-    freed: tuple[float, ...] = ()
+    edit_tokens: tuple[float, ...] = ()
     """Estimated tokens that each edit removes."""
-    revision: str = ""
+    revision_reason: str = ""
     """Why this request changes text that was sent before."""
-    rewritten: float = 0.0
+    rewritten_tokens: float = 0.0
     """Tokens that the provider must write to its cache again because of that, at most."""
-    took: float = 0.0
+    seconds: float = 0.0
     """Seconds that the rewrite took."""
     model: str = ""
-    place: Position | None = None
+    position: Position | None = None
     """Identifies this request in its session later."""
-    sent: SentRequest | None = None
+    sent_request: SentRequest | None = None
     """How this request is sent. If the provider accepts it, later requests that cannot be rewritten start the same
     way."""
-    deviation: Deviation | None = None
+    unreported_send: UnreportedSend | None = None
     """Difference from the plan. The session must learn it if the provider accepts the request."""
     thinking_dropped: int = 0
     """Number of messages that are sent without their thinking, because the provider rejected it."""
@@ -118,9 +118,9 @@ class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.conversation is not None and self.conversation.session.remembers
 
     @property
-    def measured(self) -> bool:
+    def is_observed(self) -> bool:
         """True if an experiment sends this conversation unchanged and only measures it."""
-        return self.conversation is not None and self.conversation.measured
+        return self.conversation is not None and self.conversation.is_observed
 
 
 class LateResult(Protocol):
@@ -136,55 +136,55 @@ class LiveRequest:
 
     format: str
     """Wire format; empty if it must be detected from the body."""
-    named: str
+    client_name: str
     """The client's name for the conversation."""
     encoding: str
     body: bytes
     at: float
     """Seconds since 1970."""
-    counts: bool = False
+    is_count_only: bool = False
     """True for a request that only counts tokens. No model is called."""
-    most: int = 100 * 2**20
+    max_decoded_bytes: int = 100 * 2**20
     """Maximum size of the decoded body, in bytes."""
     budget: float = 60.0
     """Seconds until the rewritten request must be ready."""
     patience: float = 60.0
     """Seconds to wait for other requests of the same conversation. It can grow while this request waits."""
-    decoded: bytes | None = None
+    decoded_body: bytes | None = None
     """The body after decoding its content encoding."""
     conversation: LiveConversation | None = None
     """The conversation that the request continues, once it is known."""
     model: str = ""
     """The model, if the body does not contain it."""
-    observed: object = None
+    observation: object = None
     """Actions of the agent since its last request, for an experiment."""
-    wish: Wish | None = None
+    pause_mode: PauseMode | None = None
     """The request's own setting that pauses or resumes its conversation, if it has one."""
     profile: str = ""
     """Profile that the caller selects. Empty for requests that Ibidem sends itself: their profile is in the
     settings."""
-    tried: list[bytes] = field(default_factory=list)
+    rejected_bodies: list[bytes] = field(default_factory=list)
     """Bodies that the provider rejected."""
-    late: LateResult | None = None
+    late_result: LateResult | None = None
     """A rewrite that continues after the request was sent in another way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _ended: bool = False
+    _is_ended: bool = False
 
     @property
-    def key(self) -> Key:
-        return (self.format, self.named, self.profile) if self.profile else (self.format, self.named)
+    def key(self) -> ConversationKey:
+        return (self.format, self.client_name, self.profile) if self.profile else (self.format, self.client_name)
 
     def late_plan(self) -> RewriteResult | None:
         """Return the planned request if it became ready only after the request was sent in another way."""
-        found = self.late.outcome if self.late is not None else None
-        return found if isinstance(found, RewriteResult) and found.result == "rewritten" else None
+        outcome = self.late_result.outcome if self.late_result is not None else None
+        return outcome if isinstance(outcome, RewriteResult) and outcome.result == "rewritten" else None
 
     @property
-    def ended(self) -> bool:
-        return self._ended
+    def is_ended(self) -> bool:
+        return self._is_ended
 
-    def end(self) -> bool:
+    def try_end(self) -> bool:
         """End the request. Return True for the first caller only."""
         with self._lock:
-            first, self._ended = not self._ended, True
+            first, self._is_ended = not self._is_ended, True
             return first

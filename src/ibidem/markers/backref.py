@@ -84,67 +84,69 @@ class Marker(NamedTuple):
     but: bool = False
     """True if the lines below the marker differ from the source."""
     explains: bool = False
-    leans: bool = False
+    omits_source: bool = False
     """True if the source is that of the marker before it in the part, and is not repeated."""
     view: str = ""
     """A view of the source, such as its lines without their signs (see `patches`); empty for the lines unchanged."""
 
     def __str__(self) -> str:
         if not self.digest:
-            return f"[ibidem {self.tag}: {self._lines}{self._again if self.leans else self._of}]"
+            return f"[ibidem {self.tag}: {self._lines_text}{self._short_suffix if self.omits_source else self._source_suffix}]"
         text = f"[ibidem {self.tag}.{self.digest}{self.flags}"
         if self.source is not None:
-            text += f": {self._where}" + (", but for:" if self.but else "")
+            text += f": {self._position_text}" + (", but for:" if self.but else "")
         return text + (f". {EXPLANATION}]" if self.explains else "]")
 
     @property
-    def _in_place(self) -> bool:
+    def _has_same_numbers(self) -> bool:
         """True if the lines have the same numbers here and in the source, so that one number is enough."""
         return self.unit == "line" and self.own == self.first and not self.view and self.source != ABOVE
 
     @property
-    def _where(self) -> str:
-        own = "" if self.own is None else f"{_range(self.own, self.own + self.last - self.first)} "
-        if self._in_place:
-            return f"{own}unchanged since {self._named}"
-        return f"{own}unchanged, " + (f"{self._span}{self._of}" if self.unit else f"same as {self._named}")
+    def _position_text(self) -> str:
+        own = "" if self.own is None else f"{_format_range(self.own, self.own + self.last - self.first)} "
+        if self._has_same_numbers:
+            return f"{own}unchanged since {self._source_text}"
+        return f"{own}unchanged, " + (
+            f"{self._range_text}{self._source_suffix}" if self.unit else f"same as {self._source_text}"
+        )
 
     @property
-    def _lines(self) -> str:
+    def _lines_text(self) -> str:
         if self.own is None:
-            return self._span
-        own = _range(self.own, self.own + self.last - self.first)
-        return own if self._in_place else f"{own} as {self._span}"
+            return self._range_text
+        own = _format_range(self.own, self.own + self.last - self.first)
+        return own if self._has_same_numbers else f"{own} as {self._range_text}"
 
     @property
-    def _again(self) -> str:
-        return " unchanged" if self._in_place else self._viewed
+    def _short_suffix(self) -> str:
+        return " unchanged" if self._has_same_numbers else self._view_suffix
 
     @property
-    def _span(self) -> str:
-        return f"{self.unit}{'s' * (self.last > self.first)} {_range(self.first, self.last)}"
+    def _range_text(self) -> str:
+        return f"{self.unit}{'s' * (self.last > self.first)} {_format_range(self.first, self.last)}"
 
     @property
-    def _of(self) -> str:
-        return " above" if self.source == ABOVE else f" of {self._named}"
+    def _source_suffix(self) -> str:
+        return " above" if self.source == ABOVE else f" of {self._source_text}"
 
     @property
-    def _named(self) -> str:
-        return f"{self.source}{self._viewed}" + (f", {self.label}" if self.label else "")
+    def _source_text(self) -> str:
+        return f"{self.source}{self._view_suffix}" + (f", {self.label}" if self.label else "")
 
     @property
-    def _viewed(self) -> str:
+    def _view_suffix(self) -> str:
         return f" {self.view}" if self.view else ""
 
 
-def _range(first: int, last: int) -> str:
+def _format_range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
+def parse_marker(line: str, tag: str, before: Marker | None = None) -> Marker | None:
     """Parse a line as a marker of this conversation; None if it is not one. `before` is the marker above it in the
     part."""
-    heads = line.startswith(".", len(opening(tag)))
+    heads = line.startswith(".", len(marker_prefix(tag)))
     match = (_FIRST if heads else _NEXT).fullmatch(line)
     if match is None or match["tag"] != tag:
         return None
@@ -153,8 +155,8 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
     source = Source(kind, int(number), part or "") if kind else None
     if above:
         source = ABOVE
-    leans = not digest and source is None
-    if leans:
+    omits_source = not digest and source is None
+    if omits_source:
         source = before.source if before is not None and before.unit and before.source != ABOVE else None
     if not digest and source is None:
         return None
@@ -172,13 +174,13 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
         label or "",
         bool(but),
         bool(explains),
-        leans,
+        omits_source,
         (view or (not heads and match["again"]) or "").strip(),
     )
     return marker if str(marker) == line and marker.last >= marker.first else None
 
 
-def which(label: str, nth: int) -> str:
+def ordinal_label(label: str, nth: int) -> str:
     """Return `2nd Read(src/app.py)`: the number among calls with this label. Counted from the start, so it never
     changes."""
     ending = "th" if nth % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(nth % 10, "th")
@@ -186,14 +188,14 @@ def which(label: str, nth: int) -> str:
 
 
 @lru_cache(maxsize=4)
-def opening(tag: str) -> str:
+def marker_prefix(tag: str) -> str:
     """Return the start of every marker of the conversation. A text that contains it is not rewritten."""
     return f"[ibidem {tag}"
 
 
 def tag_of(words: str) -> str:
     """Return three digits (one token) from the user's first words."""
-    return f"{_number(words) % 1000:03d}"
+    return f"{_hash_number(words) % 1000:03d}"
 
 
 @lru_cache(maxsize=2)
@@ -202,8 +204,8 @@ def digest_of(text: str) -> str:
 
     Cached, because the digest of a text with references is requested several times.
     """
-    return f"{_number(text) % 1_000_000:06d}"
+    return f"{_hash_number(text) % 1_000_000:06d}"
 
 
-def _number(text: str) -> int:
+def _hash_number(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass") + b"\0").digest()[:8], "big")

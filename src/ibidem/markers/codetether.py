@@ -16,7 +16,7 @@ def same_result(first_id: str, length: int) -> str:
     return f"{DEDUPED} identical to tool_call_id={first_id} ({length} bytes)"
 
 
-def snipped(length: int) -> str:
+def snip_marker(length: int) -> str:
     """Return CodeTether's marker for the removed middle of a text."""
     return f"\n{SNIPPED} {length} bytes...]\n"
 
@@ -26,6 +26,6 @@ def same_call(first_id: str, length: int) -> str:
     return f"{REPEATED} of call_id={first_id}, {length} bytes]"
 
 
-def middle(messages: int, length: int) -> str:
+def trim_marker(messages: int, length: int) -> str:
     """Return CodeTether's marker for messages removed between the first and the last ones."""
     return f"[...streaming-llm trim: {messages} messages ({length} bytes) elided between sinks and recent window...]"

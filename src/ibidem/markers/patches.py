@@ -11,21 +11,21 @@ from collections.abc import Iterator, Sequence
 
 VIEW = "without +"
 
-SIGNED = {"with +": "+", "with -": "-"}
+SIGN_BY_VIEW = {"with +": "+", "with -": "-"}
 """The reverse, for a diff of text that was shown before: a view of lines with this sign before each. Context lines
 around a change are few. They stay, because they show its position."""
 
-VIEWS = (VIEW, *SIGNED)
+VIEWS = (VIEW, *SIGN_BY_VIEW)
 
 _SIGNS = ("+", " ", "")
-_BEGINNINGS = ("@@", "*** Add File: ", "*** Update File: ", "*** Move to: ")
+_BLOCK_STARTS = ("@@", "*** Add File: ", "*** Update File: ", "*** Move to: ")
 """Lines that start a block of patch lines."""
 
 
-def viewed(lines: Sequence[str], view: str) -> Sequence[str] | None:
+def lines_in_view(lines: Sequence[str], view: str) -> Sequence[str] | None:
     """Return the lines as a view shows them; None if one of them is not in the view."""
-    if view in SIGNED:
-        return [SIGNED[view] + line for line in lines]
+    if view in SIGN_BY_VIEW:
+        return [SIGN_BY_VIEW[view] + line for line in lines]
     return new_side(lines) if view else lines
 
 
@@ -45,16 +45,16 @@ def may_be_patch(text: str) -> bool:
     """Return False quickly for most texts that are not a patch. Searching for single characters is fastest."""
     if "+" not in text:
         return False
-    begins = ("@" in text and "\n@@" in text) or ("*" in text and "*** Begin Patch\n" in text)
-    return begins and "\n+" in text
+    has_block = ("@" in text and "\n@@" in text) or ("*" in text and "*** Begin Patch\n" in text)
+    return has_block and "\n+" in text
 
 
-def shown_lines(lines: Sequence[str], blank: str) -> Iterator[str]:
+def new_side_lines(lines: Sequence[str], blank: str) -> Iterator[str]:
     """Yield the lines on the new side of a patch, without signs, and `blank` for every other line."""
-    within = False
+    is_in_block = False
     for line in lines:
-        if line.startswith(_BEGINNINGS):
-            within = True
+        if line.startswith(_BLOCK_STARTS):
+            is_in_block = True
         elif line[:1] not in ("+", " ", "-", "\\", ""):
-            within = False
-        yield line[1:] if within and line[:1] in _SIGNS else blank
+            is_in_block = False
+        yield line[1:] if is_in_block and line[:1] in _SIGNS else blank

@@ -9,17 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import backref, evicted, shapes
+from . import backref, eviction_markers, layout_codecs
 from .backref import ABOVE, Marker, Source
-from .counting import counted_up
-from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken, unambiguous
+from .layout import (
+    ITEM_SEPARATORS,
+    SPARSE_FLAG,
+    MarkedText,
+    VisibleText,
+    has_unique_flags,
+    parse_marked,
+    restore_line_numbers,
+)
+from .sequential_lines import number_lines
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may expand to: a base, and a multiple of the sent characters. The third
 number is the divisor of that multiple for a single text."""
 
 
-class Budget:
+class ExpansionBudget:
     """Characters that markers may still expand to, at a position of a request.
 
     Ibidem's own rewrites stay within it. So a text that exceeds it is not ours and need not be expanded: it could have
@@ -28,151 +36,171 @@ class Budget:
 
     def __init__(self, sent: int, spent: int = 0, times: int = 1) -> None:
         """Create the budget of a text. `sent` characters were sent before it, and `spent` were fetched for others."""
-        all_of_it = times * (BUDGET_BASE + BUDGET_RATIO * sent) - spent
-        self.left = self._room = max(0, min(all_of_it, BUDGET_BASE + BUDGET_RATIO * sent // BUDGET_SHARE))
+        request_limit = times * (BUDGET_BASE + BUDGET_RATIO * sent) - spent
+        self.remaining = self._limit = max(0, min(request_limit, BUDGET_BASE + BUDGET_RATIO * sent // BUDGET_SHARE))
 
     @property
-    def used(self) -> int:
+    def used_characters(self) -> int:
         """Characters that were fetched within this budget."""
-        return self._room - max(0, self.left)
+        return self._limit - max(0, self.remaining)
 
     def spend(self, characters: int) -> None:
         """Count fetched characters. Raises ValueError if they exceed the budget."""
-        self.left -= characters
-        if self.left < 0:
+        self.remaining -= characters
+        if self.remaining < 0:
             raise ValueError("the text would expand beyond its budget")
 
 
-class Restored(NamedTuple):
+class RestoredText(NamedTuple):
     """The original of a part."""
 
     original: str
-    folded: str
+    encoded: str
     """The text before its layouts were decoded."""
     flags: str
-    refers: bool
+    has_references: bool
     """True if a marker in it refers to another text."""
 
 
-class Unfolded(NamedTuple):
+class DecodedText(NamedTuple):
     """An encoded text and its known original."""
 
-    folded: str
+    encoded: str
     flags: str
     original: str
 
 
-def restore(
-    sent: str, tag: str, shown: Callable[[Source], Shown | None], budget: Budget, known: Unfolded | None = None
-) -> Restored | None:
+def restore_text(
+    sent: str,
+    tag: str,
+    visible_text: Callable[[Source], VisibleText | None],
+    budget: ExpansionBudget,
+    known_text: DecodedText | None = None,
+) -> RestoredText | None:
     """Restore a part that has a marker of this conversation; None for other texts."""
-    if known is not None and _is_folded(sent, tag, known):
-        return _unfolded(known, budget)
-    found = marked(sent, tag) if backref.opening(tag) in sent else None
-    if found is None:
+    if known_text is not None and _is_known_encoding(sent, tag, known_text):
+        return _restore_known(known_text, budget)
+    part = parse_marked(sent, tag) if backref.marker_prefix(tag) in sent else None
+    if part is None:
         return None
-    head = found.head
-    lines = thicken(found.lines) if SPARSE_FLAG in head.flags else found.lines
-    if sum(marker.last - marker.first + 1 for marker in found.markers.values() if marker.unit) > budget.left:
+    head = part.head
+    lines = restore_line_numbers(part.lines) if SPARSE_FLAG in head.flags else part.lines
+    if sum(marker.last - marker.first + 1 for marker in part.markers.values() if marker.unit) > budget.remaining:
         return None  # a unit has at least one character
     try:
         if head.source and not head.unit:
-            folded = _copied(head, lines, shown, budget)
+            encoded = _copy_source(head, lines, visible_text, budget)
         else:
-            folded = _spliced(found._replace(lines=lines), shown, budget, Shown.of(sent, tag))
-        if folded is None:
+            encoded = _splice_references(
+                part._replace(lines=lines), visible_text, budget, VisibleText.from_text(sent, tag)
+            )
+        if encoded is None:
             return None
-        if known is not None and known.flags == head.flags and known.folded == folded:
-            original = known.original
+        if known_text is not None and known_text.flags == head.flags and known_text.encoded == encoded:
+            original = known_text.original
         else:
-            original = shapes.unfold(folded, head.flags, budget.left)
+            original = layout_codecs.decode_layout(encoded, head.flags, budget.remaining)
         budget.spend(len(original))
     except (ValueError, LookupError, RecursionError):
         return None
     if backref.digest_of(original) != head.digest:
         return None
-    return Restored(original, folded, head.flags, any(marker.source for marker in found.markers.values()))
+    return RestoredText(original, encoded, head.flags, any(marker.source for marker in part.markers.values()))
 
 
-def _is_folded(sent: str, tag: str, known: Unfolded) -> bool:
+def _is_known_encoding(sent: str, tag: str, known_text: DecodedText) -> bool:
     """Return True if a text is exactly the encoded text and a marker that says so."""
-    opening, end = backref.opening(tag), len(known.folded)
-    if not sent.startswith("\n" + opening, end) or not sent.startswith(known.folded) or opening in known.folded:
+    prefix, end = backref.marker_prefix(tag), len(known_text.encoded)
+    if (
+        not sent.startswith("\n" + prefix, end)
+        or not sent.startswith(known_text.encoded)
+        or prefix in known_text.encoded
+    ):
         return False
-    marker = backref.parse(sent[end + 1 :], tag)
-    if marker is None or marker.source is not None or marker.flags != known.flags:
+    marker = backref.parse_marker(sent[end + 1 :], tag)
+    if marker is None or marker.source is not None or marker.flags != known_text.flags:
         return False
-    parted = any(letter in marker.flags for letter in (*ITEM_SEPARATORS, SPARSE_FLAG))
-    return not parted and unambiguous(marker.flags) and backref.digest_of(known.original) == marker.digest
+    has_other_flags = any(letter in marker.flags for letter in (*ITEM_SEPARATORS, SPARSE_FLAG))
+    return (
+        not has_other_flags
+        and has_unique_flags(marker.flags)
+        and backref.digest_of(known_text.original) == marker.digest
+    )
 
 
-def _unfolded(known: Unfolded, budget: Budget) -> Restored | None:
+def _restore_known(known_text: DecodedText, budget: ExpansionBudget) -> RestoredText | None:
     try:
-        budget.spend(len(known.original))
+        budget.spend(len(known_text.original))
     except ValueError:
         return None
-    return Restored(known.original, known.folded, known.flags, False)
+    return RestoredText(known_text.original, known_text.encoded, known_text.flags, False)
 
 
-def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None], budget: Budget) -> str | None:
+def _copy_source(
+    head: Marker, lines: list[str], visible_text: Callable[[Source], VisibleText | None], budget: ExpansionBudget
+) -> str | None:
     """Return the whole source, with the units that the lines below the marker replace."""
-    found = shown(head.source) if head.source else None
-    if found is None:
+    source_text = visible_text(head.source) if head.source else None
+    if source_text is None:
         return None
-    budget.spend(len(found.sent))
+    budget.spend(len(source_text.sent))
     if len(lines) == 1:
-        return found.whole()
-    if found.layout.holes:
+        return source_text.full_text()
+    if source_text.layout.has_holes:
         return None
-    units = list(found.layout.units)
+    units = list(source_text.layout.units)
     for line in lines[1:]:
         place, _, unit = line.partition(": ")
         if not place.isdecimal() or len(place) > 9 or not 0 < int(place) <= len(units):
             return None
         units[int(place) - 1] = unit
-    return found.layout.joint.join(units)
+    return source_text.layout.separator.join(units)
 
 
-def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budget, itself: Shown) -> str | None:
+def _splice_references(
+    part: MarkedText, visible_text: Callable[[Source], VisibleText | None], budget: ExpansionBudget, itself: VisibleText
+) -> str | None:
     """Return the lines with each marker replaced by the text that it refers to."""
     comma = next((letter for letter in ITEM_SEPARATORS if letter in part.head.flags), "")
     joint = ITEM_SEPARATORS[comma] if comma else "\n"
     pieces: list[str] = []
-    done = 0
+    position = 0
     for place, marker in part.markers.items():
-        pieces += part.lines[done:place]
-        done = place + 1
+        pieces += part.lines[position:place]
+        position = place + 1
         if marker.source is None:
             continue
-        found = itself if marker.source == ABOVE else shown(marker.source)
-        text = found.lines_at(marker) if found else None
-        if text is None or (found is itself and not _is_above(itself, marker, place)):
+        source_text = itself if marker.source == ABOVE else visible_text(marker.source)
+        text = source_text.joined_units(marker) if source_text else None
+        if text is None or (source_text is itself and not _is_above(itself, marker, place)):
             return None
         budget.spend(len(text) + 1)
         if marker.own is not None:
-            text = counted_up(marker.own, text.split("\n"))
+            text = number_lines(marker.own, text.split("\n"))
         pieces.append(text.replace("\n", joint) if comma else text)
-    return joint.join([*pieces, *part.lines[done:]])
+    return joint.join([*pieces, *part.lines[position:]])
 
 
-def _is_above(itself: Shown, marker: Marker, place: int) -> bool:
+def _is_above(itself: VisibleText, marker: Marker, place: int) -> bool:
     """Return True if the lines that a marker refers to are above it, where the marker is at `place`."""
-    return not itself.comma and itself.position(marker) + marker.last - marker.first < place
+    return not itself.comma and itself.find_position(marker) + marker.last - marker.first < place
 
 
-def left_of(text: str, original: str, tag: str) -> bool:
+def is_remainder_of(text: str, original: str, tag: str) -> bool:
     """Return True if a text is the stub of an original."""
-    if evicted.stands_for(text, original, tag):
+    if eviction_markers.is_stub_of(text, original, tag):
         return True
-    found = evicted.stub(text, tag)
-    if found is None:
+    stub = eviction_markers.parse_stub(text, tag)
+    if stub is None:
         return False
     lines = text.split("\n")
-    at = found.gaps[0][0]
-    if len(found.gaps) == 1 and 0 < at < len(lines) - 1:  # only the ends stay if lines are too long
+    at = stub.gaps[0][0]
+    if len(stub.gaps) == 1 and 0 < at < len(lines) - 1:  # only the ends stay if lines are too long
         ends = "\n".join(lines[:at]), "\n".join(lines[at + 1 :])
         if original.startswith(ends[0]) and original.endswith(ends[1]):
             return True
-    gone = {unit for unit, _ in found.gaps}
-    folded = iter(shapes.fold(original).text.split("\n"))  # remaining lines are in the layout that was sent
-    return all(line in folded for unit, line in enumerate(lines) if unit not in gone)
+    marker_units = {unit for unit, _ in stub.gaps}
+    encoded_lines = iter(
+        layout_codecs.encode_layout(original).text.split("\n")
+    )  # remaining lines are in the layout that was sent
+    return all(line in encoded_lines for unit, line in enumerate(lines) if unit not in marker_units)

@@ -57,23 +57,23 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def in_region(base: str, region: str) -> str:
+def url_in_region(base: str, region: str) -> str:
     """Return the URL for a region. A URL that the user has set is the same for all regions."""
     if base not in _MULTI_REGIONS:
         return base
     return _MULTI_REGIONS[base].get(region) or base.replace("REGION", region)
 
 
-def regions(environment: Mapping[str, str]) -> dict[str, str]:
+def environment_regions(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the region by provider, for providers with a valid region in the environment."""
-    found = {
+    by_provider = {
         provider: next((environment[name] for name in names if environment.get(name)), "")
         for provider, names in REGION_VARIABLES.items()
     }
-    return {provider: text for provider, text in found.items() if re.fullmatch(AWS_REGION, text)}
+    return {provider: text for provider, text in by_provider.items() if re.fullmatch(AWS_REGION, text)}
 
 
-def base_url(text: str) -> str:
+def normalize_base_url(text: str) -> str:
     """Return an upstream's URL without trailing slashes.
 
     Raises ValueError with the reason. The message does not contain the text, because it may hold a password.
@@ -92,25 +92,25 @@ def base_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
+def _parse_upstream(name: str, url: Any, where: str) -> tuple[str, str]:
     provider = ALIASES.get(name, name)
     if provider not in PROVIDERS:
         raise IbidemError(
             f"{where}: unknown provider {one_line(name)!r}. Use one of {', '.join((*PROVIDERS, *ALIASES))}"
         )
     try:
-        return provider, base_url(url if isinstance(url, str) else "")
+        return provider, normalize_base_url(url if isinstance(url, str) else "")
     except ValueError as error:
         raise IbidemError(f"{where}: {error}") from None
 
 
-def upstreams(given: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
+def parse_upstreams(settings: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
     """Return the base URL by provider, from (name, URL, source of the setting)."""
-    found: dict[str, str] = {}
-    for name, url, where in given:
-        provider, base = _upstream(name, url, where)
-        if found.setdefault(provider, base) != base:
+    bases: dict[str, str] = {}
+    for name, url, where in settings:
+        provider, base = _parse_upstream(name, url, where)
+        if bases.setdefault(provider, base) != base:
             raise IbidemError(
                 f"{where}: {provider} already has a different upstream. All formats of a provider share one"
             )
-    return found
+    return bases

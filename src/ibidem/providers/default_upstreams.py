@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ..errors import one_line
 from .addresses import PROVIDERS, REGION_VARIABLES
-from .headers import HeaderList, known
+from .headers import HeaderList, index_headers
 from .routes import MAX_PATHS, NO_REGIONS, OPENAI_PATHS, Route
 
 MAX_SHOWN_PATH = 100
@@ -108,75 +108,75 @@ class DefaultUpstreams(NamedTuple):
     """Region by provider, for requests that do not name one."""
 
     @classmethod
-    def among(cls, upstreams: Mapping[str, str], regions: Mapping[str, str]) -> Self:
+    def from_upstreams(cls, upstreams: Mapping[str, str], regions: Mapping[str, str]) -> Self:
         """Select the providers in `upstreams` that have their default URL."""
-        found = {name: upstreams.get(name, "") for name in PROVIDERS}
-        return cls({name: base for name, base in found.items() if base in ("", PROVIDERS[name])}, regions)
+        bases = {name: upstreams.get(name, "") for name in PROVIDERS}
+        return cls({name: base for name, base in bases.items() if base in ("", PROVIDERS[name])}, regions)
 
-    def refusal(self, route: Route, headers: HeaderList) -> str:
+    def reason_to_reject(self, route: Route, headers: HeaderList) -> str:
         """Return why a request must not be forwarded, and what to do. Empty if it may be forwarded."""
         path, _, query = route.target.partition("?")
         provider = route.provider
         if not provider:
-            return _unassigned(path)
+            return _unknown_provider_message(path)
         base = self.bases.get(provider)
         if base is None:
             return ""
-        if found := _path_refusal(provider, base, path):
-            return found
-        if found := _credential_refusal(provider, base, query, headers):
-            return found
+        if reason := _check_path(provider, base, path):
+            return reason
+        if reason := _check_credentials(provider, base, query, headers):
+            return reason
         if provider in REGION_VARIABLES and not route.region:
             variable = REGION_VARIABLES[provider][0]
-            return f"the region of {provider} is unknown. Set {variable}, or the upstream: {_option(provider, base)}"
+            return f"the region of {provider} is unknown. Set {variable}, or the upstream: {_upstream_option(provider, base)}"
         return ""
 
 
-def _unassigned(path: str) -> str:
-    shown = one_line(path[:MAX_SHOWN_PATH])
+def _unknown_provider_message(path: str) -> str:
+    path_text = one_line(path[:MAX_SHOWN_PATH])
     if owner := next((owner for form, owner in PATHS if form.match(path)), None):
         return (
-            f"the path {shown} belongs to {owner.name}. Put a provider's name in front, such as /openai{shown}, and "
-            f"set the upstream of that provider: {_option('openai', owner.url)}"
+            f"the path {path_text} belongs to {owner.name}. Put a provider's name in front, such as /openai{path_text}, and "
+            f"set the upstream of that provider: {_upstream_option('openai', owner.url)}"
         )
     return (
-        f"unknown provider for the path {shown}. Put the provider's name in front, such as /openai{shown}. "
+        f"unknown provider for the path {path_text}. Put the provider's name in front, such as /openai{path_text}. "
         "If the provider's own host does not serve the path, set the upstream too: --upstream openai=URL"
     )
 
 
 @lru_cache(MAX_PATHS)
-def _path_refusal(provider: str, base: str, path: str) -> str:
+def _check_path(provider: str, base: str, path: str) -> str:
     if not base:
-        return f"{provider} has no default upstream. Set it: {_option(provider)}"
-    shown = one_line(path[:MAX_SHOWN_PATH])
+        return f"{provider} has no default upstream. Set it: {_upstream_option(provider)}"
+    path_text = one_line(path[:MAX_SHOWN_PATH])
     owner = next((owner for form, owner in PATHS if form.match(path) and provider not in owner.providers), None)
     if owner is not None:
-        return _belongs(f"the path {shown}", owner, provider, base)
-    served = SERVED_PATHS.get(provider)
-    if served is not None and not served.match(path):
-        return f"{_host(base)} does not serve the path {shown}. Set the upstream that does: {_option(provider)}"
+        return _wrong_owner_message(f"the path {path_text}", owner, provider, base)
+    served_paths = SERVED_PATHS.get(provider)
+    if served_paths is not None and not served_paths.match(path):
+        return f"{_host_name(base)} does not serve the path {path_text}. Set the upstream that does: {_upstream_option(provider)}"
     return ""
 
 
-def _credential_refusal(provider: str, base: str, query: str, headers: HeaderList) -> str:
-    present = known(headers).firsts
+def _check_credentials(provider: str, base: str, query: str, headers: HeaderList) -> str:
+    present = index_headers(headers).firsts
     if _AWS_SIGNED.match(present.get("authorization", "")) or "X-Amz-Signature=" in query:
         return (
-            f"the request is signed with AWS credentials for another host than {_host(base)}, which would reject it. "
-            f"Use a bearer token (AWS_BEARER_TOKEN_BEDROCK), or set the upstream: {_option(provider)}"
+            f"the request is signed with AWS credentials for another host than {_host_name(base)}, which would reject it. "
+            f"Use a bearer token (AWS_BEARER_TOKEN_BEDROCK), or set the upstream: {_upstream_option(provider)}"
         )
     for name, owner in HEADERS.items():
         if name in present and provider not in owner.providers:
-            return _belongs(f"the header {name}", owner, provider, base)
-    for text in _credentials(present, query):
+            return _wrong_owner_message(f"the header {name}", owner, provider, base)
+    for text in _iter_credentials(present, query):
         key = _KEY.match(text)
         if key is not None and provider not in KEYS[key[1]].providers:
-            return _belongs(f"the credential ({key[1]}…)", KEYS[key[1]], provider, base)
+            return _wrong_owner_message(f"the credential ({key[1]}…)", KEYS[key[1]], provider, base)
     return ""
 
 
-def _credentials(present: Mapping[str, str], query: str) -> Iterator[str]:
+def _iter_credentials(present: Mapping[str, str], query: str) -> Iterator[str]:
     for name in _KEY_HEADERS:
         if name in present:
             yield present[name]
@@ -184,14 +184,14 @@ def _credentials(present: Mapping[str, str], query: str) -> Iterator[str]:
         yield from _QUERY_KEY.findall(query)
 
 
-def _belongs(what: str, owner: _Owner, provider: str, base: str) -> str:
-    option = _option(provider, owner.url)
-    return f"{what} belongs to {owner.name}, and {_host(base)} would get it. Set the upstream: {option}"
+def _wrong_owner_message(what: str, owner: _Owner, provider: str, base: str) -> str:
+    option = _upstream_option(provider, owner.url)
+    return f"{what} belongs to {owner.name}, and {_host_name(base)} would get it. Set the upstream: {option}"
 
 
-def _option(provider: str, url: str = "URL") -> str:
+def _upstream_option(provider: str, url: str = "URL") -> str:
     return f"--upstream {provider}={url}"
 
 
-def _host(base: str) -> str:
+def _host_name(base: str) -> str:
     return urlsplit(base).netloc

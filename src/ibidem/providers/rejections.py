@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..wire.content_encoding import decoder
-from .headers import HeaderList, first
+from ..wire.content_encoding import make_decoder
+from .headers import HeaderList, first_header
 
-REFUSAL_STATUSES = frozenset({400, 422})
+REJECTION_STATUSES = frozenset({400, 422})
 
 MAX_HELD_BYTES = 2**16
 """Bytes of a rejection that are held back until the retry is decided. A longer one is forwarded at once."""
@@ -61,7 +61,7 @@ ERROR_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(slots=True)
-class Refusal:
+class Rejection:
     """Response with an error status, held back until the retry is decided."""
 
     status: int
@@ -70,50 +70,50 @@ class Refusal:
     body: bytearray = field(default_factory=bytearray)
 
     @property
-    def kind(self) -> str | None:
+    def error_kind(self) -> str | None:
         """Provider's name for the error; None if the error does not depend on how the request is written."""
-        error = _error(_read(self.headers, bytes(self.body)))
-        names = [name for name in _names(error) if ERROR_NAME.fullmatch(name)]
+        error = _error_object(_decode_body(self.headers, bytes(self.body)))
+        names = [name for name in _error_names(error) if ERROR_NAME.fullmatch(name)]
         message = error.get("message")
-        said = QUOTED_NAME.sub("", message) if isinstance(message, str) else ""
-        if OTHER_ERROR_KINDS.intersection(names) or OTHER_ERROR_WORDS.search(said):
+        unquoted = QUOTED_NAME.sub("", message) if isinstance(message, str) else ""
+        if OTHER_ERROR_KINDS.intersection(names) or OTHER_ERROR_WORDS.search(unquoted):
             return None
         return names[0] if names else "unknown"
 
     @property
-    def names_thinking(self) -> bool:
+    def is_about_thinking(self) -> bool:
         """True if the error message is about thinking or a signature."""
-        message = _error(_read(self.headers, bytes(self.body))).get("message")
+        message = _error_object(_decode_body(self.headers, bytes(self.body))).get("message")
         return isinstance(message, str) and THINKING_WORDS.search(message) is not None
 
 
-def _read(headers: HeaderList, body: bytes) -> Any:
+def _decode_body(headers: HeaderList, body: bytes) -> Any:
     try:
-        found, whole = decoder(first(headers, "content-encoding")), bytearray()
-        if found is None:
+        decompressor, decompressed = make_decoder(first_header(headers, "content-encoding")), bytearray()
+        if decompressor is None:
             return None
         for start in range(0, len(body), FEED_BYTES):
-            whole += found.decompress(body[start : start + FEED_BYTES])
-            if len(whole) > MAX_READ_BYTES:
+            decompressed += decompressor.decompress(body[start : start + FEED_BYTES])
+            if len(decompressed) > MAX_READ_BYTES:
                 return None
-        return json.loads(whole)
+        return json.loads(decompressed)
     except Exception:  # each decompressor has its own errors, and a rejection may contain any bytes
         return None
 
 
-def _error(found: Any) -> dict[str, Any]:
+def _error_object(value: Any) -> dict[str, Any]:
     """Return the error object of a response, in the format of any provider."""
-    if isinstance(found, list) and found:
-        found = found[0]
-    if isinstance(found, dict):
-        inside = found.get("error", found)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        inside = value.get("error", value)
         if isinstance(inside, dict):
             return inside
         return {"message": inside}
     return {}
 
 
-def _names(error: dict[str, Any]) -> Iterator[str]:
+def _error_names(error: dict[str, Any]) -> Iterator[str]:
     for key in ("code", "type", "status"):
-        if isinstance(found := error.get(key), str):
-            yield found
+        if isinstance(name := error.get(key), str):
+            yield name

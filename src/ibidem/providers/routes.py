@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from .addresses import AWS_REGION, PROVIDERS
-from .headers import known
+from .headers import index_headers
 
 HeaderPairs = Iterable[tuple[str, str]]
 NO_REGIONS: Mapping[str, str] = MappingProxyType({})
@@ -37,7 +37,7 @@ class Route(NamedTuple):
     """Reason why a request to a model is forwarded unchanged."""
 
 
-class _Rule(NamedTuple):
+class _RouteRule(NamedTuple):
     path: re.Pattern[str]
     provider: str
     format: str
@@ -62,28 +62,28 @@ _INVOKE = "/(?:invoke|invoke-with-response-stream)"
 _GENERATE = ":(?:generateContent|streamGenerateContent)"
 
 ROUTES = (
-    _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic", version="/v1"),
-    _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True, version="/v1"),
-    _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
-    _Rule(re.compile(rf"(?:/.*)?/{_PROJECT}endpoints/[^/]+/chat/completions"), "vertex", "openai-chat"),
-    _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
-    _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
-    _Rule(re.compile(r"(?:/.*)?/responses/input_tokens"), "openai", "openai-responses", True),
-    _Rule(re.compile(rf"{_GOOGLE}{_GENERATE}"), "vertex", "gemini"),
-    _Rule(re.compile(rf"{_GOOGLE}:countTokens"), "vertex", "gemini", True),
-    _Rule(re.compile(rf"/.*/models/(?P<model>[^/]+){_GENERATE}"), "gemini", "gemini"),
-    _Rule(re.compile(r"/.*/models/(?P<model>[^/]+):countTokens"), "gemini", "gemini", True),
-    _Rule(re.compile(rf"{_VERTEX}/count-tokens:rawPredict"), "vertex", "anthropic", True),
-    _Rule(re.compile(rf"{_VERTEX}/(?P<model>[^/:]+):(?:rawPredict|streamRawPredict)"), "vertex", "anthropic"),
-    _Rule(re.compile(rf"{_BEDROCK}{_INVOKE}"), "bedrock", "anthropic"),
-    _Rule(re.compile(rf"{_ARN}{_INVOKE}"), "bedrock", "anthropic", body_key="anthropic_version"),
+    _RouteRule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic", version="/v1"),
+    _RouteRule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True, version="/v1"),
+    _RouteRule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
+    _RouteRule(re.compile(rf"(?:/.*)?/{_PROJECT}endpoints/[^/]+/chat/completions"), "vertex", "openai-chat"),
+    _RouteRule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
+    _RouteRule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
+    _RouteRule(re.compile(r"(?:/.*)?/responses/input_tokens"), "openai", "openai-responses", True),
+    _RouteRule(re.compile(rf"{_GOOGLE}{_GENERATE}"), "vertex", "gemini"),
+    _RouteRule(re.compile(rf"{_GOOGLE}:countTokens"), "vertex", "gemini", True),
+    _RouteRule(re.compile(rf"/.*/models/(?P<model>[^/]+){_GENERATE}"), "gemini", "gemini"),
+    _RouteRule(re.compile(r"/.*/models/(?P<model>[^/]+):countTokens"), "gemini", "gemini", True),
+    _RouteRule(re.compile(rf"{_VERTEX}/count-tokens:rawPredict"), "vertex", "anthropic", True),
+    _RouteRule(re.compile(rf"{_VERTEX}/(?P<model>[^/:]+):(?:rawPredict|streamRawPredict)"), "vertex", "anthropic"),
+    _RouteRule(re.compile(rf"{_BEDROCK}{_INVOKE}"), "bedrock", "anthropic"),
+    _RouteRule(re.compile(rf"{_ARN}{_INVOKE}"), "bedrock", "anthropic", body_key="anthropic_version"),
 )
 """Requests that carry a conversation, always with POST. The first rule that matches counts."""
 
 PREFIXES = {f"/{name}/": name for name in PROVIDERS if name != "chatgpt"}
 """Provider by the first segment of a path, for clients whose paths are ambiguous. ChatGPT has a header instead."""
 
-TELLING_HEADERS = (
+PROVIDER_HEADERS = (
     ("anthropic-version", "anthropic"),
     ("anthropic-beta", "anthropic"),
     ("x-goog-api-key", "gemini"),
@@ -95,13 +95,13 @@ TELLING_HEADERS = (
 )
 """Headers that only one provider's clients send, the most reliable first."""
 
-TELLING_KEYS = re.compile(r"(?i:Bearer +)(?:(?P<anthropic>sk-ant-)|(?P<openai>sk-(?:proj|svcacct|admin)-))")
+PROVIDER_KEYS = re.compile(r"(?i:Bearer +)(?:(?P<anthropic>sk-ant-)|(?P<openai>sk-(?:proj|svcacct|admin)-))")
 """`Authorization` values with keys that only one provider issues."""
 
-SIGNATURES = ("x-amz-date", "content-sha256", "content-md5", "digest", "signature")
+SIGNATURE_SUFFIXES = ("x-amz-date", "content-sha256", "content-md5", "digest", "signature")
 """Ends of header names that sign a request or contain a checksum of its body. A changed body would not match."""
 
-SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
+SIGNED_AUTHORIZATION = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
 """Start of `Authorization` values that are valid for one body only: of Amazon, Oracle and other clouds."""
 
 CLOUD_PROVIDERS = (
@@ -138,57 +138,61 @@ UNREAD_FORMATS = (
 """Paths that call a model in a format that is forwarded unchanged, with the reason for the log."""
 
 
-class _Account(NamedTuple):
+class _LoginUpstream(NamedTuple):
     """Upstream for another kind of login, which the client indicates by a header."""
 
     header: str
     provider: str
-    without: str
+    removed_prefix: str
     """Start of the path that this upstream does not have."""
 
 
-ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
+LOGIN_UPSTREAMS = {"openai": _LoginUpstream("chatgpt-account-id", "chatgpt", "/v1")}
 """Codex sends this header for users who log in with ChatGPT."""
 
 
-def route(method: str, target: str, headers: HeaderPairs, regions: Mapping[str, str] = NO_REGIONS) -> Route:
+def find_route(method: str, target: str, headers: HeaderPairs, regions: Mapping[str, str] = NO_REGIONS) -> Route:
     """Return the route of a request. `regions` has the region by provider for paths that do not name one."""
-    path, mark, query = target.partition("?")
-    named, path = _named(path)
-    found = _conversation(path, named) if method == "POST" else None
-    if found is not None and mark:
-        found = found._replace(target=found.target + mark + query)
-    if found is None:
-        found = Route(named or _provider(path, query, headers), path + mark + query, note=_note(method, path))
+    path, separator, query = target.partition("?")
+    provider, path = _split_provider_prefix(path)
+    result = _match_conversation(path, provider) if method == "POST" else None
+    if result is not None and separator:
+        result = result._replace(target=result.target + separator + query)
+    if result is None:
+        result = Route(
+            provider or _identify_provider(path, query, headers),
+            path + separator + query,
+            note=_unread_format_note(method, path),
+        )
     elif is_signed(headers, query):
-        found = found._replace(format=None, counts=False)
-    if found.provider in REGIONS:
-        place = REGIONS[found.provider].match(path)
-        found = found._replace(region=place["region"] if place else regions.get(found.provider, ""))
-    account = ACCOUNTS.get(found.provider)
-    if account is not None and account.header in known(headers).firsts:
-        return found._replace(provider=account.provider, target=found.target.removeprefix(account.without))
-    return found
+        result = result._replace(format=None, counts=False)
+    if result.provider in REGIONS:
+        region_match = REGIONS[result.provider].match(path)
+        result = result._replace(region=region_match["region"] if region_match else regions.get(result.provider, ""))
+    login = LOGIN_UPSTREAMS.get(result.provider)
+    if login is not None and login.header in index_headers(headers).firsts:
+        return result._replace(provider=login.provider, target=result.target.removeprefix(login.removed_prefix))
+    return result
 
 
-def _note(method: str, path: str) -> str:
+def _unread_format_note(method: str, path: str) -> str:
     return next((note for form, note in UNREAD_FORMATS if method == "POST" and form.fullmatch(path)), "")
 
 
-def _named(path: str) -> tuple[str | None, str]:
+def _split_provider_prefix(path: str) -> tuple[str | None, str]:
     """Split a path into the provider in its first segment, or None, and the rest."""
     first, _, rest = path[1:].partition("/")
-    found = PREFIXES.get(f"/{first}/") if path.startswith("/") else None
-    return (None, path) if found is None else (found, f"/{rest}")
+    provider = PREFIXES.get(f"/{first}/") if path.startswith("/") else None
+    return (None, path) if provider is None else (provider, f"/{rest}")
 
 
 @lru_cache(MAX_PATHS)
-def _conversation(path: str, named: str | None) -> Route | None:
+def _match_conversation(path: str, provider: str | None) -> Route | None:
     for rule in ROUTES:
         if match := rule.path.fullmatch(path):
             versioned = path if path.startswith(rule.version) else rule.version + path
-            model = _model(match)
-            return Route(named or rule.provider, versioned, rule.format, rule.counts, model, body_key=rule.body_key)
+            model = _model_in_path(match)
+            return Route(provider or rule.provider, versioned, rule.format, rule.counts, model, body_key=rule.body_key)
     return None
 
 
@@ -196,14 +200,14 @@ def is_signed(headers: HeaderPairs, query: str) -> bool:
     """Return whether a request is signed, so that a changed byte makes it invalid. Amazon's clients do that."""
     if "X-Amz-Signature=" in query:
         return True
-    found = known(headers)
-    for low, (_, value) in zip(found.lows, found, strict=True):
-        if low.endswith(SIGNATURES) or (low == "authorization" and SIGNING.match(value)):
+    indexed = index_headers(headers)
+    for low, (_, value) in zip(indexed.lows, indexed, strict=True):
+        if low.endswith(SIGNATURE_SUFFIXES) or (low == "authorization" and SIGNED_AUTHORIZATION.match(value)):
             return True
     return False
 
 
-def at_end(path: str) -> Route | None:
+def route_by_suffix(path: str) -> Route | None:
     """Return the route of a POST by the end of its path, after any base URL. None if it is forwarded unchanged.
 
     Bedrock is excluded, because Amazon's own clients sign their requests.
@@ -211,35 +215,35 @@ def at_end(path: str) -> Route | None:
     for rule in (each for each in ROUTES if each.provider != "bedrock"):
         match = re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}")
         if match is not None and "/threads/" not in path:
-            return Route(rule.provider, path, rule.format, rule.counts, _model(match))
+            return Route(rule.provider, path, rule.format, rule.counts, _model_in_path(match))
     return None
 
 
-def _model(match: re.Match[str]) -> str:
+def _model_in_path(match: re.Match[str]) -> str:
     return unquote(match.groupdict().get("model") or "")[:MAX_MODEL_LENGTH]
 
 
 def carries_conversations(target: str) -> bool:
     """Return whether requests with this path contain a conversation. The method is ignored."""
-    return route("POST", target, ()).format is not None
+    return find_route("POST", target, ()).format is not None
 
 
-def asks_a_model(target: str) -> bool:
+def calls_model(target: str) -> bool:
     """Return whether a POST to this path calls a model, instead of only counting tokens."""
-    found = route("POST", target, ())
-    return found.format is not None and not found.counts
+    match = find_route("POST", target, ())
+    return match.format is not None and not match.counts
 
 
-def _provider(path: str, query: str, headers: HeaderPairs) -> str:
+def _identify_provider(path: str, query: str, headers: HeaderPairs) -> str:
     """Return the provider of a request without a prefix, or an empty string if it is unclear."""
     for start, provider in CLOUD_PROVIDERS:
         if start.match(path):
             return provider
-    present = known(headers).firsts
-    for sign, provider in TELLING_HEADERS:
+    present = index_headers(headers).firsts
+    for sign, provider in PROVIDER_HEADERS:
         if sign in present:
             return provider
-    if key := TELLING_KEYS.match(present.get("authorization", "")):
+    if key := PROVIDER_KEYS.match(present.get("authorization", "")):
         return key.lastgroup or ""
     for text, table in ((query, QUERY_PROVIDERS), (path, PATH_PROVIDERS)):
         for start, provider in table:
@@ -252,7 +256,7 @@ SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conv
 """Headers in which clients name their session."""
 
 
-def client_session(headers: HeaderPairs) -> str:
+def client_session_name(headers: HeaderPairs) -> str:
     """Return the client's name for its session, or an empty string."""
-    found = known(headers).lasts
-    return next((found[name] for name in SESSION_HEADERS if found.get(name)), "")
+    by_name = index_headers(headers).lasts
+    return next((by_name[name] for name in SESSION_HEADERS if by_name.get(name)), "")

@@ -16,34 +16,34 @@ from typing import Any
 M_ARENA_MAX = -8
 """Constant from malloc.h."""
 
-_giving_back = threading.Lock()
+_trim_lock = threading.Lock()
 
 
 @cache
-def _function(name: str) -> Callable[..., Any] | None:
+def _find_function(name: str) -> Callable[..., Any] | None:
     """Return a function of the C library, or None if it does not exist."""
     try:
-        found: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
-        return found
+        function: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
+        return function
     except (AttributeError, OSError, TypeError):  # TypeError: on Windows
         return None
 
 
 def use_one_arena() -> bool:
     """Use one arena for all later allocations. Return whether this succeeded."""
-    set_option = _function("mallopt")
+    set_option = _find_function("mallopt")
     return set_option is not None and bool(set_option(M_ARENA_MAX, 1))
 
 
-def give_back() -> None:
+def return_free_memory() -> None:
     """Return free memory to the system. This takes some milliseconds, so it runs in a thread."""
-    if _function("malloc_trim") is not None and _giving_back.acquire(blocking=False):
-        threading.Thread(target=_trim, name="ibidem-memory", daemon=True).start()
+    if _find_function("malloc_trim") is not None and _trim_lock.acquire(blocking=False):
+        threading.Thread(target=_trim_memory, name="ibidem-memory", daemon=True).start()
 
 
-def _trim() -> None:
+def _trim_memory() -> None:
     try:
-        if (trim := _function("malloc_trim")) is not None:
+        if (trim := _find_function("malloc_trim")) is not None:
             trim(ctypes.c_size_t(0))
     finally:
-        _giving_back.release()
+        _trim_lock.release()

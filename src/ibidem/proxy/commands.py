@@ -44,7 +44,7 @@ class Resend(msgspec.Struct, frozen=True):
     """True if the error message is about thinking or a signature."""
 
 
-class StartAnswer(msgspec.Struct, frozen=True):
+class StartResponse(msgspec.Struct, frozen=True):
     """Send status and headers of the response to the client."""
 
     status: int
@@ -56,13 +56,13 @@ class StartAnswer(msgspec.Struct, frozen=True):
     """True if the connection closes after this response."""
 
 
-class SendAnswer(msgspec.Struct, frozen=True):
+class SendResponse(msgspec.Struct, frozen=True):
     """Send a part of the response body to the client."""
 
     data: bytes
 
 
-class EndAnswer(msgspec.Struct, frozen=True):
+class EndResponse(msgspec.Struct, frozen=True):
     """End the response body."""
 
 
@@ -78,7 +78,7 @@ class ResetClient(msgspec.Struct, frozen=True):
     """Abort the client's connection, because the response is incomplete."""
 
 
-class Refuse(msgspec.Struct, frozen=True):
+class SendError(msgspec.Struct, frozen=True):
     """Send an error response of the proxy, because there is none from the upstream."""
 
     status: int
@@ -94,11 +94,11 @@ Command = (
     | EndUpstream
     | Rewrite
     | Resend
-    | StartAnswer
-    | SendAnswer
-    | EndAnswer
+    | StartResponse
+    | SendResponse
+    | EndResponse
     | Tunnel
     | CancelUpstream
     | ResetClient
-    | Refuse
+    | SendError
 )

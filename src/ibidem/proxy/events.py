@@ -37,7 +37,7 @@ class RequestBroken(msgspec.Struct, frozen=True):
     why: str
 
 
-class Rewritten(msgspec.Struct, frozen=True):
+class RequestRewritten(msgspec.Struct, frozen=True):
     """The request is rewritten."""
 
     body: bytes | None
@@ -46,7 +46,7 @@ class Rewritten(msgspec.Struct, frozen=True):
     """The original is sent, and another body may exist if the provider rejects it."""
 
 
-class Resent(msgspec.Struct, frozen=True):
+class ResendReady(msgspec.Struct, frozen=True):
     """Another body is ready after a rejection."""
 
     body: bytes | None
@@ -55,7 +55,7 @@ class Resent(msgspec.Struct, frozen=True):
     """Feature that the body requires in its `anthropic-beta` header."""
 
 
-class AnswerStarted(msgspec.Struct, frozen=True):
+class ResponseStarted(msgspec.Struct, frozen=True):
     """The upstream has sent the head of its response."""
 
     status: int
@@ -63,13 +63,13 @@ class AnswerStarted(msgspec.Struct, frozen=True):
     headers: HeaderList
 
 
-class AnswerChunk(msgspec.Struct, frozen=True):
+class ResponseChunk(msgspec.Struct, frozen=True):
     """A part of the response body has arrived."""
 
     data: bytes
 
 
-class AnswerEnded(msgspec.Struct, frozen=True):
+class ResponseEnded(msgspec.Struct, frozen=True):
     """The response body is complete."""
 
 
@@ -79,7 +79,7 @@ class UpstreamFailed(msgspec.Struct, frozen=True):
     why: str
 
 
-class ClientGone(msgspec.Struct, frozen=True):
+class ClientClosed(msgspec.Struct, frozen=True):
     """The client has closed its connection."""
 
 
@@ -88,11 +88,11 @@ Event = (
     | RequestChunk
     | RequestEnded
     | RequestBroken
-    | Rewritten
-    | Resent
-    | AnswerStarted
-    | AnswerChunk
-    | AnswerEnded
+    | RequestRewritten
+    | ResendReady
+    | ResponseStarted
+    | ResponseChunk
+    | ResponseEnded
     | UpstreamFailed
-    | ClientGone
+    | ClientClosed
 )

@@ -19,12 +19,19 @@ import msgspec
 
 from ..billing.usage import Usage
 from ..providers.default_upstreams import DefaultUpstreams
-from ..providers.headers import HeaderList, first, for_client, for_upstream, wants_websocket, with_beta
-from ..providers.rejections import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from ..providers.routes import Route, carries_conversations, route
+from ..providers.headers import (
+    HeaderList,
+    add_beta,
+    build_client_headers,
+    build_upstream_headers,
+    first_header,
+    is_websocket_upgrade,
+)
+from ..providers.rejections import MAX_HELD_BYTES, REJECTION_STATUSES, Rejection
+from ..providers.routes import Route, carries_conversations, find_route
 from ..providers.usage_reader import UsageReader
 from . import commands, events
-from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
+from .states import NEXT_STATES, REQUEST_INCOMPLETE, RESPONSE_STARTED, UNCONNECTED, State
 
 REVERSE_PROXY_ONLY = "this is a reverse proxy: set it as the base URL of a provider, not as HTTP_PROXY"
 CLIENT_GONE = "the client went away"
@@ -67,9 +74,9 @@ class Exchange(msgspec.Struct):
     """True if the request contains a conversation and is held until it is complete."""
     over: bool = False
     _held: list[bytes] = []
-    _refusal: Refusal | None = None
+    _refusal: Rejection | None = None
     """Last rejection, until a response is forwarded."""
-    _first_refusal: Refusal | None = None
+    _first_refusal: Rejection | None = None
     _beta: str = ""
     """Feature that the next body requires in its `anthropic-beta` header."""
     _reader: UsageReader | None = None
@@ -85,48 +92,50 @@ class Exchange(msgspec.Struct):
 
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _started(self, event: events.RequestStarted) -> list[commands.Command]:
+    def _start_request(self, event: events.RequestStarted) -> list[commands.Command]:
         self.request = event
-        self.route = route(event.method, event.target, event.headers, self.defaults.regions)
+        self.route = find_route(event.method, event.target, event.headers, self.defaults.regions)
         self.rewrites = self.route.format is not None
         if not event.target.startswith("/"):
-            return self._give_up(400, REVERSE_PROXY_ONLY)
-        if why := self.defaults.refusal(self.route, event.headers):
+            return self._end_with_error(400, REVERSE_PROXY_ONLY)
+        if why := self.defaults.reason_to_reject(self.route, event.headers):
             self.status = MISDIRECTED
-            return self._give_up(MISDIRECTED, why)
-        length = first(event.headers, "content-length")
+            return self._end_with_error(MISDIRECTED, why)
+        length = first_header(event.headers, "content-length")
         if length.isdecimal() and int(length) > self.max_body:
-            return self._too_large()
-        self.upgrades = wants_websocket(event.method, event.headers)
+            return self._reject_large_request()
+        self.upgrades = is_websocket_upgrade(event.method, event.headers)
         if self.upgrades and not self.websockets and carries_conversations(event.target):
-            return self._give_up(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),))
+            return self._end_with_error(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),))
         self.state = State.HOLDING if self.rewrites else State.PASSING
-        return [] if self.rewrites else [self._connect()]
+        return [] if self.rewrites else [self._connect_command()]
 
-    def _chunk(self, event: events.RequestChunk) -> list[commands.Command]:
+    def _take_request_chunk(self, event: events.RequestChunk) -> list[commands.Command]:
         data = event.data
         self.received += len(data)
         if self.received > self.max_body:
-            return self._too_large()
+            return self._reject_large_request()
         if self.state is State.HOLDING:
             self._held.append(data)
             return []
         self.sent += len(data)
         return [commands.SendUpstream(data)]
 
-    def _too_large(self) -> list[commands.Command]:
-        return self._give_up(413, f"the request is larger than {self.max_body:,} bytes: allow more with --max-body")
+    def _reject_large_request(self) -> list[commands.Command]:
+        return self._end_with_error(
+            413, f"the request is larger than {self.max_body:,} bytes: allow more with --max-body"
+        )
 
-    def _broken(self, event: events.RequestBroken) -> list[commands.Command]:
-        return self._give_up(400, event.why)
+    def _reject_broken_request(self, event: events.RequestBroken) -> list[commands.Command]:
+        return self._end_with_error(400, event.why)
 
-    def _ended(self, _: events.RequestEnded) -> list[commands.Command]:
+    def _end_request(self, _: events.RequestEnded) -> list[commands.Command]:
         if self.state is State.HOLDING:
-            return self._held_body()
+            return self._rewrite_held_body()
         self.state = State.ANSWERING if self.state is State.EARLY else State.WAITING
         return [commands.EndUpstream()]
 
-    def _held_body(self) -> list[commands.Command]:
+    def _rewrite_held_body(self) -> list[commands.Command]:
         """Rewrite the body. Forward it unchanged if it is not in the format that the path suggests."""
         assert self.route is not None
         body = b"".join(self._held)
@@ -136,125 +145,130 @@ class Exchange(msgspec.Struct):
         self.route = self.route._replace(format=None, note=UNKNOWN_BODY)
         self.rewrites = False
         self._held.clear()
-        return self._send(body, False)
+        return self._send_body(body, False)
 
-    def _rewritten(self, event: events.Rewritten) -> list[commands.Command]:
+    def _send_rewritten(self, event: events.RequestRewritten) -> list[commands.Command]:
         data = b"".join(self._held) if event.body is None else event.body
         self._held.clear()
-        return self._send(data, self.resend and (event.body is not None or event.is_retryable))
+        return self._send_body(data, self.resend and (event.body is not None or event.is_retryable))
 
-    def _resent(self, event: events.Resent) -> list[commands.Command]:
+    def _send_again(self, event: events.ResendReady) -> list[commands.Command]:
         self._beta = event.beta
-        return self._pass_refusal() if event.body is None else self._send(event.body, True)
+        return self._forward_rejection() if event.body is None else self._send_body(event.body, True)
 
-    def _send(self, body: bytes, again: bool) -> list[commands.Command]:
+    def _send_body(self, body: bytes, is_retryable: bool) -> list[commands.Command]:
         """Send a complete request. With `again`, another body is tried if this one is rejected."""
-        self.state = State.TRYING if again else State.WAITING
+        self.state = State.TRYING if is_retryable else State.WAITING
         self.sent = len(body)
-        return [self._connect(len(body)), commands.SendUpstream(body), commands.EndUpstream()]
+        return [self._connect_command(len(body)), commands.SendUpstream(body), commands.EndUpstream()]
 
-    def _connect(self, length: int | None = None) -> commands.Connect:
+    def _connect_command(self, length: int | None = None) -> commands.Connect:
         assert self.request is not None
         assert self.route is not None
-        headers, chunked = for_upstream(self.request.headers, length, self.upgrades)
+        headers, chunked = build_upstream_headers(self.request.headers, length, self.upgrades)
         if self._beta:
-            headers = with_beta(headers, self._beta)
-        way = self.route
-        return commands.Connect(way.provider, self.request.method, way.target, headers, chunked, way.region)
+            headers = add_beta(headers, self._beta)
+        route = self.route
+        return commands.Connect(route.provider, self.request.method, route.target, headers, chunked, route.region)
 
     # ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, event: events.AnswerStarted) -> list[commands.Command]:
+    def _handle_response(self, event: events.ResponseStarted) -> list[commands.Command]:
         if event.status == 101 and not self.upgrades:
-            return self._give_up(502, "the upstream switched to another protocol without a request for it")
-        if self.state is State.TRYING and event.status in REFUSAL_STATUSES:
+            return self._end_with_error(502, "the upstream switched to another protocol without a request for it")
+        if self.state is State.TRYING and event.status in REJECTION_STATUSES:
             self.state = State.REFUSED
-            self._refusal = Refusal(event.status, event.reason, event.headers)
+            self._refusal = Rejection(event.status, event.reason, event.headers)
             self._first_refusal = self._first_refusal or self._refusal
             return []
-        return self._start_answer(event)
+        return self._start_response(event)
 
-    def _start_answer(self, event: events.AnswerStarted) -> list[commands.Command]:
+    def _start_response(self, event: events.ResponseStarted) -> list[commands.Command]:
         assert self.request is not None
         self.status = event.status
         self._refusal = self._first_refusal = None
         if event.status == 101:
             self.state = State.TUNNELLING
-            return [commands.StartAnswer(101, event.reason, event.headers, last=True), commands.Tunnel()]
+            return [commands.StartResponse(101, event.reason, event.headers, last=True), commands.Tunnel()]
         self.state = State.EARLY if self.state is State.PASSING else State.ANSWERING
         self._read_usage(event)
-        asked = self.request
+        request = self.request
         # After a rejected upgrade, it is unclear whether the client sends HTTP or frames: close the connection.
-        keeps = asked.keep_alive and not self.upgrades
-        headers, chunked, last = for_client(event.headers, asked.method, event.status, asked.version, keeps)
-        return [commands.StartAnswer(event.status, event.reason, headers, chunked, last)]
+        keeps_alive = request.keep_alive and not self.upgrades
+        headers, chunked, last = build_client_headers(
+            event.headers, request.method, event.status, request.version, keeps_alive
+        )
+        return [commands.StartResponse(event.status, event.reason, headers, chunked, last)]
 
-    def _read_usage(self, event: events.AnswerStarted) -> None:
+    def _read_usage(self, event: events.ResponseStarted) -> None:
         assert self.route is not None
         if self.route.format is not None and not self.route.counts and 200 <= event.status < 300:
-            kind, encoding = first(event.headers, "content-type"), first(event.headers, "content-encoding")
+            kind, encoding = (
+                first_header(event.headers, "content-type"),
+                first_header(event.headers, "content-encoding"),
+            )
             self._reader = UsageReader(self.route.format, kind, encoding)
 
-    def _answer_chunk(self, event: events.AnswerChunk) -> list[commands.Command]:
+    def _forward_response_chunk(self, event: events.ResponseChunk) -> list[commands.Command]:
         data = event.data
         if self.state is State.REFUSED:
             assert self._refusal is not None
             self._refusal.body += data
-            return self._let_through() if len(self._refusal.body) > MAX_HELD_BYTES else []
+            return self._start_rejection() if len(self._refusal.body) > MAX_HELD_BYTES else []
         if self._reader is not None:
             self._reader.feed(data)
-        return [commands.SendAnswer(data)]
+        return [commands.SendResponse(data)]
 
-    def _answer_ended(self, _: events.AnswerEnded | None = None) -> list[commands.Command]:
+    def _end_response(self, _: events.ResponseEnded | None = None) -> list[commands.Command]:
         if self.state is not State.REFUSED:
-            self._finish()
-            return [commands.EndAnswer()]
+            self._finish_exchange()
+            return [commands.EndResponse()]
         assert self._refusal is not None
-        kind = self._refusal.kind
+        kind = self._refusal.error_kind
         if kind is None:
-            return self._pass_refusal()
+            return self._forward_rejection()
         self.state = State.RETRYING
-        return [commands.Resend(kind, self._refusal.names_thinking)]
+        return [commands.Resend(kind, self._refusal.is_about_thinking)]
 
-    def _let_through(self) -> list[commands.Command]:
+    def _start_rejection(self) -> list[commands.Command]:
         """Start to forward the rejection to the client, with the part of its body that has arrived."""
         assert self._refusal is not None
-        refused = self._refusal
-        head = events.AnswerStarted(refused.status, refused.reason, refused.headers)
-        return [*self._start_answer(head), commands.SendAnswer(bytes(refused.body))]
+        rejection = self._refusal
+        head = events.ResponseStarted(rejection.status, rejection.reason, rejection.headers)
+        return [*self._start_response(head), commands.SendResponse(bytes(rejection.body))]
 
-    def _pass_refusal(self) -> list[commands.Command]:
+    def _forward_rejection(self) -> list[commands.Command]:
         """Forward the first rejection to the client, complete."""
         self._refusal = self._first_refusal
-        return [*self._let_through(), *self._answer_ended()]
+        return [*self._start_rejection(), *self._end_response()]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _gone(self, _: events.ClientGone) -> list[commands.Command]:
+    def _close_client(self, _: events.ClientClosed) -> list[commands.Command]:
         connected = self.state not in UNCONNECTED
-        self._finish(CLIENT_GONE)
+        self._finish_exchange(CLIENT_GONE)
         return [commands.CancelUpstream()] if connected else []
 
-    def _upstream_failed(self, event: events.UpstreamFailed) -> list[commands.Command]:
-        return self._failed(event.why)
+    def _handle_upstream_failure(self, event: events.UpstreamFailed) -> list[commands.Command]:
+        return self._fail_upstream(event.why)
 
-    def _failed(self, why: str) -> list[commands.Command]:
+    def _fail_upstream(self, why: str) -> list[commands.Command]:
         if self.state is State.REFUSED:
-            return [*self._let_through(), *self._failed(why)]
+            return [*self._start_rejection(), *self._fail_upstream(why)]
         if self._refusal is not None:  # a retry failed, but there is the first rejection to forward
-            return self._pass_refusal()
-        begun, unread = self.state in BEGUN, self.state in UNREAD
-        self._finish(why)
-        return [commands.ResetClient()] if begun else [commands.Refuse(502, why, last=unread)]
+            return self._forward_rejection()
+        has_started, unread = self.state in RESPONSE_STARTED, self.state in REQUEST_INCOMPLETE
+        self._finish_exchange(why)
+        return [commands.ResetClient()] if has_started else [commands.SendError(502, why, last=unread)]
 
-    def _give_up(self, status: int, why: str, headers: HeaderList = ()) -> list[commands.Command]:
+    def _end_with_error(self, status: int, why: str, headers: HeaderList = ()) -> list[commands.Command]:
         """End the exchange with an error of our own, whatever the upstream responds."""
-        begun, connected = self.state in BEGUN, self.state not in UNCONNECTED
-        self._finish(why)
-        told = commands.ResetClient() if begun else commands.Refuse(status, why, headers, last=True)
-        return [commands.CancelUpstream(), told] if connected else [told]
+        has_started, connected = self.state in RESPONSE_STARTED, self.state not in UNCONNECTED
+        self._finish_exchange(why)
+        command = commands.ResetClient() if has_started else commands.SendError(status, why, headers, last=True)
+        return [commands.CancelUpstream(), command] if connected else [command]
 
-    def _finish(self, failure: str = "") -> None:
+    def _finish_exchange(self, failure: str = "") -> None:
         self.state, self.over = State.OVER, True
         self.failure = failure
         self._held.clear()
@@ -264,16 +278,16 @@ class Exchange(msgspec.Struct):
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Exchange, Any], list[commands.Command]]] = {
-    events.RequestStarted: Exchange._started,
-    events.RequestChunk: Exchange._chunk,
-    events.RequestEnded: Exchange._ended,
-    events.RequestBroken: Exchange._broken,
-    events.Rewritten: Exchange._rewritten,
-    events.Resent: Exchange._resent,
-    events.AnswerStarted: Exchange._answer,
-    events.AnswerChunk: Exchange._answer_chunk,
-    events.AnswerEnded: Exchange._answer_ended,
-    events.UpstreamFailed: Exchange._upstream_failed,
-    events.ClientGone: Exchange._gone,
+    events.RequestStarted: Exchange._start_request,
+    events.RequestChunk: Exchange._take_request_chunk,
+    events.RequestEnded: Exchange._end_request,
+    events.RequestBroken: Exchange._reject_broken_request,
+    events.RequestRewritten: Exchange._send_rewritten,
+    events.ResendReady: Exchange._send_again,
+    events.ResponseStarted: Exchange._handle_response,
+    events.ResponseChunk: Exchange._forward_response_chunk,
+    events.ResponseEnded: Exchange._end_response,
+    events.UpstreamFailed: Exchange._handle_upstream_failure,
+    events.ClientClosed: Exchange._close_client,
 }
 """Handler by event type. A test checks that it is complete."""

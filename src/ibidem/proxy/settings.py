@@ -18,18 +18,18 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ..billing.lifetimes import CACHE_MODES, CacheMode
+from ..billing.cache_ttl import CACHE_MODES, CacheMode
 from ..environment import read_bounded
 from ..errors import IbidemError, one_line
 from ..providers.addresses import PROVIDERS as PROVIDERS
-from ..providers.addresses import base_url as base_url
+from ..providers.addresses import environment_regions as _regions
 from ..providers.addresses import is_loopback as is_loopback
-from ..providers.addresses import regions as _regions
-from ..providers.addresses import upstreams as _upstreams
-from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, are_days
-from ..strategies.profiles import PROFILES, is_name
-from .address import OTEL_MODES
-from .fields import REMOVED, Field, checked, fields_of, limits, read_text
+from ..providers.addresses import normalize_base_url as normalize_base_url
+from ..providers.addresses import parse_upstreams as _upstreams
+from ..store.retention import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, is_valid_days
+from ..strategies.profiles import PROFILES, is_profile_name
+from .listen_address import OTEL_MODES
+from .settings_schema import REMOVED, SettingField, check_field, parse_field, setting_fields, setting_limits
 
 SETTINGS_FILE = "ibidem.toml"
 SETTINGS_TABLE = "proxy"
@@ -45,16 +45,18 @@ MAX_NAMED_KEYS, MAX_KEY_LENGTH, MAX_REASON = 5, 40, 100
 """Ignored keys that a message names, characters of each, and characters of a message from the TOML parser."""
 
 
-def _visible(text: str) -> bool:
+def _is_visible(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-Switch = Annotated[bool, limits()]
-Token = Annotated[str, limits("use letters, digits and signs, no spaces", _visible, secret=True, min_length=1)]
-Days = Annotated[float, limits(USE_DAYS, are_days)]
-Bytes = Annotated[int, limits(USE_BYTES, ge=0)]
+Switch = Annotated[bool, setting_limits()]
+Token = Annotated[
+    str, setting_limits("use letters, digits and signs, no spaces", _is_visible, secret=True, min_length=1)
+]
+Days = Annotated[float, setting_limits(USE_DAYS, is_valid_days)]
+Bytes = Annotated[int, setting_limits(USE_BYTES, ge=0)]
 Milliseconds = Annotated[
-    float, limits("use milliseconds above 0, or --observe to rewrite none", gt=0, lt=1e9, less=True)
+    float, setting_limits("use milliseconds above 0, or --observe to rewrite none", gt=0, lt=1e9, less=True)
 ]
 SECRETS = frozenset({"token", "page_token", "store"})
 """Settings that are not shown: a URL of a store may hold a password."""
@@ -63,9 +65,11 @@ SECRETS = frozenset({"token", "page_token", "store"})
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a proxy, all checked."""
 
-    host: Annotated[str, limits("use a name or address like 127.0.0.1", _visible, min_length=1)] = "127.0.0.1"
+    host: Annotated[str, setting_limits("use a name or address like 127.0.0.1", _is_visible, min_length=1)] = (
+        "127.0.0.1"
+    )
     """Where to listen. Anything but loopback needs a token."""
-    port: Annotated[int, limits("use 1 to 65535, or 0 for a free one", ge=0, le=65535)] = 8123
+    port: Annotated[int, setting_limits("use 1 to 65535, or 0 for a free one", ge=0, le=65535)] = 8123
     """Port to listen on; 0 for a free one."""
     reuse_port: Switch = False
     """Let other processes of this user listen on the same port. `ibidem wrap` uses its own port."""
@@ -75,15 +79,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Second secret, as `x-ibidem-page-token` or `?page_token=`, without which no texts of clients are shown."""
     texts: Switch = True
     """True if texts of clients can be shown at all."""
-    profile: Annotated[str, limits(f"use one of {', '.join(PROFILES)}, or module:attribute", is_name)] = "lossless"
-    cache: Annotated[CacheMode, limits(f"use one of {', '.join(CACHE_MODES)}")] = "off"
+    profile: Annotated[
+        str, setting_limits(f"use one of {', '.join(PROFILES)}, or module:attribute", is_profile_name)
+    ] = "lossless"
+    cache: Annotated[CacheMode, setting_limits(f"use one of {', '.join(CACHE_MODES)}")] = "off"
     """Prompt caching: unchanged (`off`), with another TTL than the client requests (`lifetime`), or with cache
     breakpoints in requests without them too (`auto`)."""
     upstreams: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(PROVIDERS))
     """Base URL by provider, without a trailing slash. Its path, if any, is put before the path of the request."""
     regions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Region by provider, for requests that do not name one."""
-    store: Annotated[str, limits("use a file, a redis:// URL or memory:", bool, secret=True)] | None = None
+    store: Annotated[str, setting_limits("use a file, a redis:// URL or memory:", bool, secret=True)] | None = None
     """Store for originals and conversations. None: the user's default store. A URL may hold a password."""
     store_days: Days = DEFAULT_DAYS
     """Days after which an unused conversation is deleted from the store; 0 for never."""
@@ -91,15 +97,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Size above which the least recently used conversations are deleted from the store; 0 for no limit."""
     observe: Switch = False
     """Rewrite nothing, only measure what would have been saved."""
-    trial: Annotated[float, limits("use a share above 0 and below 1, such as 0.5", gt=0, lt=1)] | None = None
+    trial: Annotated[float, setting_limits("use a share above 0 and below 1, such as 0.5", gt=0, lt=1)] | None = None
     """Share of conversations to rewrite. The others are only measured, for `ibidem gain --trial`."""
-    json_log: Annotated[str, limits("use a file, or - for standard output", bool)] | None = None
+    json_log: Annotated[str, setting_limits("use a file, or - for standard output", bool)] | None = None
     """File for one JSON object per exchange; `-` for standard output."""
     ledger: Switch = True
     """True if tokens and cost of each request (no texts) are stored for `ibidem gain`."""
-    otel: Annotated[str, limits(f"use one of {', '.join(OTEL_MODES)}", OTEL_MODES.__contains__)] = "off"
+    otel: Annotated[str, setting_limits(f"use one of {', '.join(OTEL_MODES)}", OTEL_MODES.__contains__)] = "off"
     """OpenTelemetry data: none, spans of the rewriting (`spans`), or of the model calls too (`genai`)."""
-    record: Annotated[str, limits("use a folder", bool)] | None = None
+    record: Annotated[str, setting_limits("use a folder", bool)] | None = None
     """Folder for the bodies of requests and responses, one file per conversation. They contain texts."""
     record_days: Days = DEFAULT_RECORD_DAYS
     """Days after its last write when a recording is deleted; 0 for never."""
@@ -107,13 +113,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Size above which the oldest recordings are deleted; 0 for no limit."""
     budget_ms: Milliseconds = 2000.0
     """Milliseconds for rewriting one request. After that, it is sent without new edits."""
-    max_body: Annotated[int, limits("use a number of bytes above 0", ge=1)] = 100 * 2**20
+    max_body: Annotated[int, setting_limits("use a number of bytes above 0", ge=1)] = 100 * 2**20
     """Maximum bytes of a request; a larger one gets status 413. Not `less`: a folder's file could block requests."""
-    max_rewrite: Annotated[int, limits("use a number of bytes above 0", ge=1, less=True)] = 16 * 2**20
+    max_rewrite: Annotated[int, setting_limits("use a number of bytes above 0", ge=1, less=True)] = 16 * 2**20
     """Maximum new bytes in a request. With more, it is forwarded unchanged."""
-    conversations: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 1000
+    conversations: Annotated[int, setting_limits("use 1 or more", ge=1, less=True)] = 1000
     """Maximum conversations in memory. The least recently used are evicted."""
-    memory_mb: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 256
+    memory_mb: Annotated[int, setting_limits("use 1 or more", ge=1, less=True)] = 256
     """MiB of text that conversations may hold in memory."""
     resend: Switch = True
     """True if a rejected rewritten request is sent again, first without new edits, then unchanged."""
@@ -121,11 +127,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """False: model requests for a WebSocket, where nothing can be rewritten, get status 426 (use HTTP)."""
 
     def __repr__(self) -> str:
-        shown = ((name, value) for name, value in msgspec.structs.asdict(self).items() if name not in SECRETS)
-        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown)})"
+        visible = ((name, value) for name, value in msgspec.structs.asdict(self).items() if name not in SECRETS)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in visible)})"
 
     @property
-    def asks_to_keep(self) -> CacheMode:
+    def cache_mode(self) -> CacheMode:
         """Caching mode in effect: `off` if nothing may be rewritten."""
         return "off" if self.observe else self.cache
 
@@ -139,10 +145,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return "all" if is_loopback(self.host) else "none"
 
 
-FIELDS = fields_of(Settings)
+FIELDS = setting_fields(Settings)
 
 
-class File(NamedTuple):
+class SettingsFile(NamedTuple):
     """Settings file, and which of its settings are in effect."""
 
     path: str
@@ -154,41 +160,41 @@ class File(NamedTuple):
     """Why the file is invalid and therefore ignored."""
 
 
-class Loaded(NamedTuple):
+class LoadedSettings(NamedTuple):
     """Settings, and the files that they come from."""
 
     settings: Settings
-    files: tuple[File, ...]
+    files: tuple[SettingsFile, ...]
 
-    def line(self, unused: Container[str] = ()) -> str:
+    def source_line(self, unused: Container[str] = ()) -> str:
         """Return which settings come from which file, in a line; empty if none do. Settings in `unused` are omitted."""
         parts: list[str] = []
-        for path, taken, ignored, broken in self.files:
-            if names := [name for name in taken if name not in unused]:
+        for path, names_taken, ignored, problem in self.files:
+            if names := [name for name in names_taken if name not in unused]:
                 parts.append(f"{', '.join(names)} from {path}")
             if ignored:
-                parts.append(f"{_named(ignored)} in {path} ignored: a folder's file may only restrict settings")
-            if broken:
-                parts.append(f"{path} ignored: {broken}")
+                parts.append(f"{_list_names(ignored)} in {path} ignored: a folder's file may only restrict settings")
+            if problem:
+                parts.append(f"{path} ignored: {problem}")
         return f"settings: {'; '.join(parts)}" if parts else ""
 
 
-def load(
+def load_settings(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     own: Path | None = None,
 ) -> Settings:
     """Load settings without their sources."""
-    return read(flags, environment, folder, own).settings
+    return read_settings(flags, environment, folder, own).settings
 
 
-def read(
+def read_settings(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     own: Path | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Merge settings from flags, environment and files.
 
     `flags` has values by setting; None if omitted. Its `upstream` is a list of texts like `openai=https://…`. If
@@ -196,28 +202,30 @@ def read(
     `own`, a folder that only this user can write to, is read, and then the one in `folder`, which may only restrict.
     """
     flags, environment = flags or {}, environment or {}
-    named = flags.get("config") or environment.get(f"{VARIABLE_PREFIX}CONFIG")
-    mine = Path(named) if named else own / SETTINGS_FILE if own else None
-    source = _parsed(mine, missing=not named) if mine else None
-    louder = (_read_environment(environment), _read_flags(flags))
+    config_path = flags.get("config") or environment.get(f"{VARIABLE_PREFIX}CONFIG")
+    own_path = Path(config_path) if config_path else own / SETTINGS_FILE if own else None
+    source = _read_file(own_path, missing=not config_path) if own_path else None
+    overriding = (_read_environment(environment), _read_flags(flags))
     values: dict[str, Any] = {}
     upstreams = dict(PROVIDERS)
-    for each in (source or SettingsSource({}, {}), *louder):  # the source with the highest priority comes last
+    for each in (source or SettingsSource({}, {}), *overriding):  # the source with the highest priority comes last
         values.update(each.values)
         upstreams.update(each.upstreams)
-    files = [File(one_line(str(mine)), _left(source, louder))] if source else []
-    brought = folder / SETTINGS_FILE if folder and not named else None
-    if brought and not (mine and _same(mine, brought)):
-        less, found = _from_folder(brought, Settings(**values), set(values) & {"profile"} | _said(louder))
-        values.update(less)
-        files += [found] if found else []
+    files = [SettingsFile(one_line(str(own_path)), _effective_names(source, overriding))] if source else []
+    folder_path = folder / SETTINGS_FILE if folder and not config_path else None
+    if folder_path and not (own_path and _is_same_file(own_path, folder_path)):
+        restrictions, folder_file = _read_folder_file(
+            folder_path, Settings(**values), set(values) & {"profile"} | _names_in(overriding)
+        )
+        values.update(restrictions)
+        files += [folder_file] if folder_file else []
     settings = Settings(**values, upstreams=upstreams, regions=_regions(environment))
-    _refuse_open_doors(settings)
-    _refuse_vain_trials(settings)
-    return Loaded(settings, tuple(files))
+    _check_exposure(settings)
+    _check_trial(settings)
+    return LoadedSettings(settings, tuple(files))
 
 
-def _refuse_open_doors(settings: Settings) -> None:
+def _check_exposure(settings: Settings) -> None:
     if not is_loopback(settings.host) and settings.token is None:
         raise IbidemError(
             f"host {one_line(settings.host)}: other machines can reach this address: "
@@ -227,7 +235,7 @@ def _refuse_open_doors(settings: Settings) -> None:
         raise IbidemError(f"page_token: this is the token: set another one (--page-token, {VARIABLE_PREFIX}PAGE_TOKEN)")
 
 
-def _refuse_vain_trials(settings: Settings) -> None:
+def _check_trial(settings: Settings) -> None:
     if settings.trial is None:
         return
     if settings.observe:
@@ -236,17 +244,17 @@ def _refuse_vain_trials(settings: Settings) -> None:
         raise IbidemError("trial: needs the usage database of requests. Remove --no-ledger")
 
 
-def check(flags: Mapping[str, Any]) -> None:
+def check_flags(flags: Mapping[str, Any]) -> None:
     """Check flags without loading other sources. Raises IbidemError for an invalid one."""
     _read_flags(flags)
 
 
-def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
+def explicit_upstreams(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
     """Return the providers whose upstream a flag or an `IBIDEM_` variable sets."""
     return {*_read_flags(flags).upstreams, *_read_environment(environment).upstreams}
 
 
-def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
+def inherit_upstreams(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with more upstreams as `IBIDEM_` variables. Existing variables win."""
     return {**{_upstream_variable(name): url for name, url in upstreams.items()}, **environment}
 
@@ -265,7 +273,9 @@ class SettingsSource(NamedTuple):
     upstreams: dict[str, str]
 
 
-def _checked(name: str, value: Any, where: str, check: Callable[[Field, Any, str], Any] = checked) -> Any:
+def _check_setting(
+    name: str, value: Any, where: str, check: Callable[[SettingField, Any, str], Any] = check_field
+) -> Any:
     if name in REMOVED:
         raise IbidemError(f"{where}: {REMOVED[name]}")
     return check(FIELDS[name], value, where)
@@ -273,46 +283,48 @@ def _checked(name: str, value: Any, where: str, check: Callable[[Field, Any, str
 
 def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
     values = {
-        name: _checked(name, flags[name], f"--{name.replace('_', '-')}")
+        name: _check_setting(name, flags[name], f"--{name.replace('_', '-')}")
         for name in (*FIELDS, *REMOVED)
         if flags.get(name) is not None
     }
-    given = []
+    upstream_settings = []
     for text in flags.get("upstream") or ():
         name, equals, url = text.partition("=")
         if not equals:
             raise IbidemError("--upstream: expected NAME=URL, such as anthropic=https://api.example.com")
-        given.append((name.strip().lower(), url.strip(), f"--upstream {one_line(name)}"))
-    return SettingsSource(values, _upstreams(given))
+        upstream_settings.append((name.strip().lower(), url.strip(), f"--upstream {one_line(name)}"))
+    return SettingsSource(values, _upstreams(upstream_settings))
 
 
 def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """Read the `IBIDEM_` variables. An empty variable is not set."""
     values = {
-        name: _checked(name, text, variable, read_text)
+        name: _check_setting(name, text, variable, parse_field)
         for name in (*FIELDS, *REMOVED)
         if (text := environment.get(variable := f"{VARIABLE_PREFIX}{name.upper()}"))
     }
     start = f"{VARIABLE_PREFIX}UPSTREAM_"
-    named = [
+    upstream_variables = [
         (name.removeprefix(start).lower().replace("_", "-"), name) for name in environment if name.startswith(start)
     ]
-    return SettingsSource(values, _upstreams((it, environment[name], name) for it, name in named if environment[name]))
+    return SettingsSource(
+        values, _upstreams((it, environment[name], name) for it, name in upstream_variables if environment[name])
+    )
 
 
-def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
+def _read_file(path: Path, *, missing: bool) -> SettingsSource | None:
     """Read the user's own file. None if it does not exist and may be missing."""
     where = one_line(str(path))
-    tables = _toml(path, OWN_BYTES)
+    tables = _read_toml(path, OWN_BYTES)
     if tables is None and not missing:
         raise IbidemError(f"{where}: No such file or directory: name another with --config")
     if tables is None:
         return None
-    table = _table(tables, SETTINGS_TABLE, (SETTINGS_TABLE,), where)
-    upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}", REMOVED)
+    table = _check_table(tables, SETTINGS_TABLE, (SETTINGS_TABLE,), where)
+    upstreams = _check_table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}", REMOVED)
     return SettingsSource(
         {
-            name: _checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
+            name: _check_setting(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
             for name, value in table.items()
             if name != "upstreams"
         },
@@ -322,7 +334,7 @@ def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
     )
 
 
-def _toml(path: Path, most: int) -> dict[str, Any] | None:
+def _read_toml(path: Path, most: int) -> dict[str, Any] | None:
     data = read_bounded(path, most, "name another with --config")
     where = one_line(str(path))
     try:
@@ -335,13 +347,13 @@ def _toml(path: Path, most: int) -> dict[str, Any] | None:
         raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}). Correct the file") from None
 
 
-def _table(
-    parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str, removed: Container[str] = ()
+def _check_table(
+    parent: Mapping[str, Any], name: str, known_keys: tuple[str, ...], where: str, removed: Container[str] = ()
 ) -> dict[str, Any]:
     """Return the table `name` of `parent`. Every other key in `parent` must be known, or removed."""
     for key in parent:
-        if key not in known and key not in removed:
-            raise IbidemError(f"{where}: unknown key {one_line(key)!r}: use one of {', '.join(sorted(known))}")
+        if key not in known_keys and key not in removed:
+            raise IbidemError(f"{where}: unknown key {one_line(key)!r}: use one of {', '.join(sorted(known_keys))}")
     table = parent.get(name, {})
     if not isinstance(table, dict):
         raise IbidemError(f"{where}: {name} is not a table. Start it with [{name}]")
@@ -351,27 +363,29 @@ def _table(
 # --- the file in the current folder -------------------------------------------------------------
 
 
-def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[dict[str, Any], File | None]:
+def _read_folder_file(
+    path: Path, before: Settings, user_settings: Container[str]
+) -> tuple[dict[str, Any], SettingsFile | None]:
     """Return the settings that a folder's file may change, and the report about it. `said`: settings by the user."""
     where = one_line(str(path))
     try:
-        tables = _toml(path, FOLDER_BYTES)
+        tables = _read_toml(path, FOLDER_BYTES)
     except IbidemError as error:
-        return {}, File(where, (), broken=str(error).removeprefix(f"{where}: "))
+        return {}, SettingsFile(where, (), broken=str(error).removeprefix(f"{where}: "))
     if tables is None:
         return {}, None
     table = tables.get(SETTINGS_TABLE)
     values = table if isinstance(table, dict) else {}
     ignored = [name for name in tables if name != SETTINGS_TABLE or values is not table]
-    taken: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in said and _asks_for_less(name, value, before):
-            taken[name] = _checked(name, value, where)
+        if name not in user_settings and _asks_for_less(name, value, before):
+            accepted[name] = _check_setting(name, value, where)
         elif name in ("upstreams", *FIELDS) and value == getattr(before, name):
             continue  # no change, so not worth a report
         else:
             ignored.append(name)
-    return taken, File(where, tuple(taken), tuple(ignored)) if taken or ignored else None
+    return accepted, SettingsFile(where, tuple(accepted), tuple(ignored)) if accepted or ignored else None
 
 
 def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
@@ -380,32 +394,32 @@ def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
     if name == "cache":
         return bool(value == "off" != before.cache)
     rule = FIELDS.get(name)
-    if rule is None or not rule.limit:
+    if rule is None or not rule.can_be_lowered:
         return False
     try:
-        return bool(checked(rule, value, "") < getattr(before, name))
+        return bool(check_field(rule, value, "") < getattr(before, name))
     except IbidemError:
         return False
 
 
-def _said(sources: Iterable[SettingsSource]) -> set[str]:
+def _names_in(sources: Iterable[SettingsSource]) -> set[str]:
     return {name for each in sources for name in each.values}
 
 
-def _left(source: SettingsSource, louder: Iterable[SettingsSource]) -> tuple[str, ...]:
+def _effective_names(source: SettingsSource, overriding: Iterable[SettingsSource]) -> tuple[str, ...]:
     """Return the names of settings that only this source sets, and none with higher priority."""
-    urls = {name for each in louder for name in each.upstreams}
-    values = [name for name in source.values if name not in _said(louder)]
+    urls = {name for each in overriding for name in each.upstreams}
+    values = [name for name in source.values if name not in _names_in(overriding)]
     return (*values, *(f"upstreams.{name}" for name in source.upstreams if name not in urls))
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)
     except OSError:
         return False
 
 
-def _named(names: Sequence[str]) -> str:
-    shown = [one_line(name[:MAX_KEY_LENGTH]) for name in names[:MAX_NAMED_KEYS]]
-    return ", ".join(shown) + (f" and {len(names) - MAX_NAMED_KEYS:,} more" if len(names) > MAX_NAMED_KEYS else "")
+def _list_names(names: Sequence[str]) -> str:
+    visible = [one_line(name[:MAX_KEY_LENGTH]) for name in names[:MAX_NAMED_KEYS]]
+    return ", ".join(visible) + (f" and {len(names) - MAX_NAMED_KEYS:,} more" if len(names) > MAX_NAMED_KEYS else "")

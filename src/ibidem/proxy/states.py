@@ -31,14 +31,14 @@ class State(Enum):
     __hash__ = object.__hash__  # Enum's own is slower Python code, and every event looks up a state
 
 
-UNREAD = frozenset({State.IDLE, State.HOLDING, State.PASSING, State.EARLY})
+REQUEST_INCOMPLETE = frozenset({State.IDLE, State.HOLDING, State.PASSING, State.EARLY})
 """States in which the request is incomplete."""
 UNCONNECTED = frozenset({State.IDLE, State.HOLDING, State.REWRITING})
 """States without a connection to the upstream."""
-BEGUN = frozenset({State.EARLY, State.ANSWERING, State.TUNNELLING})
+RESPONSE_STARTED = frozenset({State.EARLY, State.ANSWERING, State.TUNNELLING})
 """States in which the client has the start of a response."""
 
-_END: dict[type[events.Event], tuple[State, ...]] = {events.ClientGone: (State.OVER,)}
+_END: dict[type[events.Event], tuple[State, ...]] = {events.ClientClosed: (State.OVER,)}
 _ENDS = _END | {events.UpstreamFailed: (State.OVER,)}
 
 NEXT_STATES: Mapping[State, Mapping[type[events.Event], tuple[State, ...]]] = {
@@ -49,32 +49,32 @@ NEXT_STATES: Mapping[State, Mapping[type[events.Event], tuple[State, ...]]] = {
         events.RequestBroken: (State.OVER,),
         **_END,
     },
-    State.REWRITING: {events.Rewritten: (State.TRYING, State.WAITING), **_END},
+    State.REWRITING: {events.RequestRewritten: (State.TRYING, State.WAITING), **_END},
     State.PASSING: {
         events.RequestChunk: (State.PASSING, State.OVER),
         events.RequestEnded: (State.WAITING,),
         events.RequestBroken: (State.OVER,),
-        events.AnswerStarted: (State.EARLY, State.TUNNELLING, State.OVER),
+        events.ResponseStarted: (State.EARLY, State.TUNNELLING, State.OVER),
         **_ENDS,
     },
-    State.TRYING: {events.AnswerStarted: (State.REFUSED, State.ANSWERING, State.OVER), **_ENDS},
-    State.WAITING: {events.AnswerStarted: (State.ANSWERING, State.TUNNELLING, State.OVER), **_ENDS},
+    State.TRYING: {events.ResponseStarted: (State.REFUSED, State.ANSWERING, State.OVER), **_ENDS},
+    State.WAITING: {events.ResponseStarted: (State.ANSWERING, State.TUNNELLING, State.OVER), **_ENDS},
     State.REFUSED: {
-        events.AnswerChunk: (State.REFUSED, State.ANSWERING),
-        events.AnswerEnded: (State.RETRYING, State.OVER),
+        events.ResponseChunk: (State.REFUSED, State.ANSWERING),
+        events.ResponseEnded: (State.RETRYING, State.OVER),
         **_ENDS,
     },
-    State.RETRYING: {events.Resent: (State.TRYING, State.OVER), **_END},
+    State.RETRYING: {events.ResendReady: (State.TRYING, State.OVER), **_END},
     State.EARLY: {
         events.RequestChunk: (State.EARLY, State.OVER),
         events.RequestEnded: (State.ANSWERING,),
         events.RequestBroken: (State.OVER,),
-        events.AnswerChunk: (State.EARLY,),
-        events.AnswerEnded: (State.OVER,),
+        events.ResponseChunk: (State.EARLY,),
+        events.ResponseEnded: (State.OVER,),
         **_ENDS,
     },
-    State.ANSWERING: {events.AnswerChunk: (State.ANSWERING,), events.AnswerEnded: (State.OVER,), **_ENDS},
-    State.TUNNELLING: {events.AnswerEnded: (State.OVER,), **_ENDS},
+    State.ANSWERING: {events.ResponseChunk: (State.ANSWERING,), events.ResponseEnded: (State.OVER,), **_ENDS},
+    State.TUNNELLING: {events.ResponseEnded: (State.OVER,), **_ENDS},
     State.OVER: {},
 }
 """Possible next states, by state and event."""

@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 
-from ..billing.collapse import Verdict
+from ..billing.cache_loss import CacheVerdict
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..live.live import Rewriter
@@ -18,7 +18,7 @@ from ..live.recognition import Conversations
 from ..live.types import LiveRequest
 from ..store import MemoryStore
 from ..tokens import estimate
-from .books.records import Records
+from .accounting.live_stats import LiveStats
 from .settings import Settings
 
 log = logging.getLogger("ibidem")
@@ -38,46 +38,46 @@ class WarmUp:
 
     def __init__(self, settings: Settings) -> None:
         self._profile = settings.profile
-        self._hurried = settings.budget_ms < HURRIED_MS
-        self._loads = self._rehearses = True
+        self._is_hurried = settings.budget_ms < HURRIED_MS
+        self._may_load = self._may_rehearse = True
         self.allowance = 0.0
         """Seconds that a request may exceed its budget. Above 0 only during loading, for which the request waits."""
-        self._loaded = self._rehearsed = False
+        self._is_loaded = self._is_rehearsed = False
 
     @property
-    def over(self) -> bool:
+    def is_complete(self) -> bool:
         """True if loading and rehearsal are complete."""
-        return self._loaded and self._rehearsed
+        return self._is_loaded and self._is_rehearsed
 
-    def started(self) -> None:
+    def start_early(self) -> None:
         """Start loading at once if the time budget is small."""
-        if self._hurried:
-            self.request_came()
+        if self._is_hurried:
+            self.begin_loading()
 
-    def request_came(self) -> None:
+    def begin_loading(self) -> None:
         """Start loading at the first request."""
-        if self._loads:
-            self._loads = False
-            self.allowance = 0.0 if self._hurried else LOADING_SECONDS
-            threading.Thread(target=self._load, daemon=True).start()
+        if self._may_load:
+            self._may_load = False
+            self.allowance = 0.0 if self._is_hurried else LOADING_SECONDS
+            threading.Thread(target=self._run_loading, daemon=True).start()
 
-    def request_went(self) -> None:
+    def begin_rehearsal(self) -> None:
         """Start the rehearsal after the first request."""
-        if self._rehearses:
-            self._rehearses = False
-            threading.Thread(target=self._rehearse, daemon=True).start()
+        if self._may_rehearse:
+            self._may_rehearse = False
+            threading.Thread(target=self._run_rehearsal, daemon=True).start()
 
-    def _load(self) -> None:
-        load()
+    def _run_loading(self) -> None:
+        load_data()
         self.allowance = 0.0
-        self._loaded = True
+        self._is_loaded = True
 
-    def _rehearse(self) -> None:
-        rehearse(self._profile)
-        self._rehearsed = True
+    def _run_rehearsal(self) -> None:
+        rehearse_rewrite(self._profile)
+        self._is_rehearsed = True
 
 
-def load() -> None:
+def load_data() -> None:
     """Load token ranks and prices. Never raises: on failure, the first use loads them again and reports the error."""
     try:
         estimate("a text")
@@ -86,7 +86,7 @@ def load() -> None:
         log.debug("loading in advance failed: %s", type(error).__name__)
 
 
-def rehearse(profile: str) -> None:
+def rehearse_rewrite(profile: str) -> None:
     """Rewrite and bill a small conversation in memory, then discard it. Never raises."""
     try:
         text = "\n".join(f"{number:6}→  a line, number {number}, of a file" for number in range(60))
@@ -101,10 +101,14 @@ def rehearse(profile: str) -> None:
         body = json.dumps({"model": REHEARSED_MODEL, "max_tokens": 1, "messages": messages}).encode()
         store = MemoryStore()
         rewriter = Rewriter(Conversations(profile, store, 1, 2**20), False, 2**20)
-        outcome = rewriter.rewrite(LiveRequest(REHEARSED_FORMAT, "", "", body, 0.0))
-        records = Records(Settings(profile=profile), 0.0)
-        records.end(
-            records.begin("/", outcome, 0.0, "", REHEARSED_FORMAT, len(body)), outcome, 200, Usage(fresh=1), Verdict()
+        outcome = rewriter.rewrite_request(LiveRequest(REHEARSED_FORMAT, "", "", body, 0.0))
+        records = LiveStats(Settings(profile=profile), 0.0)
+        records.end_exchange(
+            records.begin_exchange("/", outcome, 0.0, "", REHEARSED_FORMAT, len(body)),
+            outcome,
+            200,
+            Usage(fresh=1),
+            CacheVerdict(),
         )
     except Exception as error:
         log.debug("the rehearsal failed: %s", type(error).__name__)

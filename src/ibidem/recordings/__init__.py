@@ -23,25 +23,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..billing.usage import Usage
-from ..model import string
+from ..model import string_or_empty
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
+from .compressed_history import compress_segments
 from .copilot_cli import READER as COPILOT_CLI
-from .counts import MAX_TOKENS
 from .gemini_cli import READER as GEMINI_CLI
-from .json_log import REFUSAL, is_logged
-from .log import Log, LogError, read_log
+from .log_file import Log, LogError, read_log
+from .log_streams import LogBytes, LogFileStream, StreamedRows
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
-from .packed import pack
 from .pi import READER as PI
+from .proxy_json_log import NO_CONVERSATIONS, is_usage_row
+from .proxy_recordings import READER as RECORDED
 from .reader import Reader
-from .recorded import READER as RECORDED
-from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
-from .requests import READER as REQUESTS
-from .streams import LogBytes, LogFileStream, StreamedRows
-from .titles import on_one_line, title_of
+from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, SkippedLine
+from .request_bodies import READER as REQUESTS
+from .titles import prompt_title, title_line
+from .usage_fields import MAX_TOKENS
 
 READERS: tuple[Reader, ...] = (
     RECORDED,
@@ -74,7 +74,7 @@ __all__ = [
     "RecordedSegment",
     "Recording",
     "RequestBody",
-    "Skipped",
+    "SkippedLine",
     "agent_in",
     "read",
 ]
@@ -83,20 +83,20 @@ __all__ = [
 def read(path: str, data: LogBytes) -> list[Recording]:
     """Return the sessions in a file. Raises LogError if the file is not a known log or has no requests."""
     log = read_log(path, data)
-    reader = reader_of(log)
+    reader = find_reader(log)
     sessions = [session for session in reader.read(log) if session.length]
     if not sessions:
-        raise LogError(f"{path}: a log of {reader.agent} {_nothing_in(log)}")
+        raise LogError(f"{path}: a log of {reader.agent} {_describe_empty_log(log)}")
     for session in sessions:
         session.path = path
-        session.project, session.name = string(session.project), str(session.name)
-        session.id = on_one_line(string(session.id))
-        session.title = on_one_line(string(session.title)) or title_of(session.segments[0].history)
+        session.project, session.name = string_or_empty(session.project), str(session.name)
+        session.id = title_line(string_or_empty(session.id))
+        session.title = title_line(string_or_empty(session.title)) or prompt_title(session.segments[0].history)
         for segment in session.segments:
-            segment.requests = [_sound(sent) for sent in segment.requests]
+            segment.requests = [_sanitize_request(request) for request in segment.requests]
     sessions[0].skipped = log.skipped
     if isinstance(log.rows, StreamedRows):
-        pack(sessions, log.unpacked)
+        compress_segments(sessions, log.history_cache)
     return sessions
 
 
@@ -106,12 +106,12 @@ def agent_in(data: bytes) -> str:
     `requests` means plain request bodies. The result is empty if the format is unknown.
     """
     try:
-        return reader_of(read_log("", data, PROBED_ROWS)).agent
+        return find_reader(read_log("", data, PROBED_ROWS)).agent
     except LogError:
         return ""
 
 
-def _nothing_in(log: Log) -> str:
+def _describe_empty_log(log: Log) -> str:
     if not log.skipped:
         return "without a model response: it has no requests"
     line, why = log.skipped[0]
@@ -121,23 +121,29 @@ def _nothing_in(log: Log) -> str:
     )
 
 
-def _sound(sent: RecordedRequest) -> RecordedRequest:
+def _sanitize_request(request: RecordedRequest) -> RecordedRequest:
     """Replace names that are not text and counts that are not plausible, because a log may contain anything."""
-    usage, billed = _counts(sent.usage), _counts(sent.billed)
-    if type(sent.model) is type(sent.answer) is str and usage is sent.usage and billed is sent.billed:
-        return sent
-    return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage, billed=billed)
+    usage, billed_usage = _plausible_usage(request.usage), _plausible_usage(request.billed)
+    if type(request.model) is type(request.answer) is str and usage is request.usage and billed_usage is request.billed:
+        return request
+    return replace(
+        request,
+        model=string_or_empty(request.model),
+        answer=string_or_empty(request.answer),
+        usage=usage,
+        billed=billed_usage,
+    )
 
 
-def _counts(usage: Usage | None) -> Usage | None:
+def _plausible_usage(usage: Usage | None) -> Usage | None:
     counts = usage.counts if usage else ()
     return usage if all(isinstance(count, int) and 0 <= count < MAX_TOKENS for count in counts) else None
 
 
-def reader_of(log: Log) -> Reader:
+def find_reader(log: Log) -> Reader:
     for _, row in log.rows[:PROBED_ROWS]:
         for reader in READERS:
             if reader.knows(row):
                 return reader
-    proxys = any(is_logged(row) for _, row in log.rows[:PROBED_ROWS])
-    raise LogError(f"{log.path}: {REFUSAL if proxys else UNKNOWN}")
+    is_proxy_log = any(is_usage_row(row) for _, row in log.rows[:PROBED_ROWS])
+    raise LogError(f"{log.path}: {NO_CONVERSATIONS if is_proxy_log else UNKNOWN}")

@@ -12,102 +12,108 @@ from collections.abc import Callable
 from .recording import Json
 
 
-def reminders(attachment: Json) -> list[str]:
+def reminder_texts(attachment: Json) -> list[str]:
     """Return the texts that the client sends for an attachment. Empty if the attachment is for the client only."""
-    told = _KINDS.get(str(attachment.get("type")))
-    return [text for text in told(attachment) if isinstance(text, str) and text.strip()] if told else []
+    make_texts = _TEXTS_BY_KIND.get(str(attachment.get("type")))
+    return [text for text in make_texts(attachment) if isinstance(text, str) and text.strip()] if make_texts else []
 
 
-def _said(name: str) -> Callable[[Json], list[str]]:
-    return lambda found: [found.get(name) or ""]
+def _text_field(name: str) -> Callable[[Json], list[str]]:
+    return lambda attachment: [attachment.get(name) or ""]
 
 
-def _joined(name: str, between: str = "\n") -> Callable[[Json], list[str]]:
-    return lambda found: [between.join(found.get(name) or ())]
+def _joined_field(name: str, separator: str = "\n") -> Callable[[Json], list[str]]:
+    return lambda attachment: [separator.join(attachment.get(name) or ())]
 
 
-def _call(tool: str, arguments: Json, result: str) -> list[str]:
-    written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+def _call_texts(tool: str, arguments: Json, result: str) -> list[str]:
+    arguments_json = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     return [
-        f"Called the {tool} tool with the following input: {written}",
+        f"Called the {tool} tool with the following input: {arguments_json}",
         f"Result of calling the {tool} tool:\n{result}",
     ]
 
 
-def _file(found: Json) -> list[str]:
+def _file_texts(attachment: Json) -> list[str]:
     """A file that the user mentioned or a compaction restored, in the format of a Read result."""
-    inner = found["content"].get("file") or {}
+    inner = attachment["content"].get("file") or {}
     if not isinstance(text := inner.get("content"), str):
         return []
     start = inner.get("startLine") or 1
-    shown = "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), start))
-    return _call("Read", {"file_path": inner.get("filePath") or found.get("filename")}, shown)
+    numbered_text = "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), start))
+    return _call_texts("Read", {"file_path": inner.get("filePath") or attachment.get("filename")}, numbered_text)
 
 
-def _directory(found: Json) -> list[str]:
-    path = found["path"]
-    return _call("Bash", {"command": f"ls {path}", "description": f"Lists files in {path}"}, found.get("content") or "")
+def _directory_texts(attachment: Json) -> list[str]:
+    path = attachment["path"]
+    return _call_texts(
+        "Bash", {"command": f"ls {path}", "description": f"Lists files in {path}"}, attachment.get("content") or ""
+    )
 
 
-def _memory(found: Json) -> list[str]:
-    return [f"Contents of {found['content']['path']}:\n\n{found['content']['content']}"]
+def _memory_texts(attachment: Json) -> list[str]:
+    return [f"Contents of {attachment['content']['path']}:\n\n{attachment['content']['content']}"]
 
 
-def _queued(found: Json) -> list[str]:
+def _queued_prompt(attachment: Json) -> list[str]:
     """A prompt that the user typed while the model was working. Images are omitted."""
-    prompt = found.get("prompt") or ""
+    prompt = attachment.get("prompt") or ""
     return [prompt] if isinstance(prompt, str) else [block["text"] for block in prompt if block.get("type") == "text"]
 
 
-def _edited(found: Json) -> list[str]:
-    return [f"{found['filename']}\n{found['snippet']}"] if found.get("snippet") else []
+def _edited_file(attachment: Json) -> list[str]:
+    return [f"{attachment['filename']}\n{attachment['snippet']}"] if attachment.get("snippet") else []
 
 
-def _hook_context(found: Json) -> list[str]:
-    content = found.get("content") or ""
-    told = content if isinstance(content, str) else "\n".join(content)
-    return [f"{found['hookName']} hook additional context: {told}"]
+def _hook_context(attachment: Json) -> list[str]:
+    content = attachment.get("content") or ""
+    text = content if isinstance(content, str) else "\n".join(content)
+    return [f"{attachment['hookName']} hook additional context: {text}"]
 
 
-def _hook_success(found: Json) -> list[str]:
+def _hook_success(attachment: Json) -> list[str]:
     """Output of a hook. It is sent only for hooks that run before a prompt."""
-    begins = found.get("hookEvent") in ("SessionStart", "UserPromptSubmit")
-    return [f"{found['hookName']} hook success: {found['content']}"] if begins and found.get("content") else []
+    is_turn_start = attachment.get("hookEvent") in ("SessionStart", "UserPromptSubmit")
+    return (
+        [f"{attachment['hookName']} hook success: {attachment['content']}"]
+        if is_turn_start and attachment.get("content")
+        else []
+    )
 
 
-def _hook_error(found: Json) -> list[str]:
-    return [f"{found['hookName']} hook blocking error: {found['blockingError']['blockingError']}"]
+def _hook_error(attachment: Json) -> list[str]:
+    return [f"{attachment['hookName']} hook blocking error: {attachment['blockingError']['blockingError']}"]
 
 
-def _tasks(found: Json) -> list[str]:
-    rows = [row for row in found.get("content") or () if isinstance(row, dict)]
-    named = ((row.get("id"), row.get("status"), row.get("subject") or row.get("content")) for row in rows)
-    return ["\n".join(f"#{id}. [{status}] {text}" for id, status, text in named)]
+def _task_list(attachment: Json) -> list[str]:
+    rows = [row for row in attachment.get("content") or () if isinstance(row, dict)]
+    tasks = ((row.get("id"), row.get("status"), row.get("subject") or row.get("content")) for row in rows)
+    return ["\n".join(f"#{id}. [{status}] {text}" for id, status, text in tasks)]
 
 
-def _tools(found: Json) -> list[str]:
-    return ["\n".join(found.get("addedLines") or found.get("addedNames") or ())]
+def _tool_names(attachment: Json) -> list[str]:
+    return ["\n".join(attachment.get("addedLines") or attachment.get("addedNames") or ())]
 
 
-_KINDS: dict[str, Callable[[Json], list[str]]] = {
-    "agent_listing_delta": _joined("addedLines"),
-    "critical_system_reminder": _said("content"),
-    "deferred_tools_delta": _tools,
-    "directory": _directory,
-    "edited_text_file": _edited,
-    "file": _file,
+_TEXTS_BY_KIND: dict[str, Callable[[Json], list[str]]] = {
+    "agent_listing_delta": _joined_field("addedLines"),
+    "critical_system_reminder": _text_field("content"),
+    "deferred_tools_delta": _tool_names,
+    "directory": _directory_texts,
+    "edited_text_file": _edited_file,
+    "file": _file_texts,
     "hook_additional_context": _hook_context,
     "hook_blocking_error": _hook_error,
     "hook_success": _hook_success,
-    "mcp_instructions_delta": _joined("addedBlocks", "\n\n"),
-    "model": _said("text"),
-    "nested_memory": _memory,
-    "plan_file_reference": _said("planContent"),
-    "queued_command": _queued,
-    "selected_lines_in_ide": _said("content"),
-    "silent_turn_reminder": _said("text"),
-    "skill_listing": _said("content"),
-    "task_reminder": _tasks,
-    "todo_reminder": _tasks,
-    "total_tokens_reminder": _said("text"),
+    "mcp_instructions_delta": _joined_field("addedBlocks", "\n\n"),
+    "model": _text_field("text"),
+    "nested_memory": _memory_texts,
+    "plan_file_reference": _text_field("planContent"),
+    "queued_command": _queued_prompt,
+    "selected_lines_in_ide": _text_field("content"),
+    "silent_turn_reminder": _text_field("text"),
+    "skill_listing": _text_field("content"),
+    "task_reminder": _task_list,
+    "todo_reminder": _task_list,
+    "total_tokens_reminder": _text_field("text"),
 }

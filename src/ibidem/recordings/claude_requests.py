@@ -16,7 +16,7 @@ from typing import Any
 from .recording import Json
 
 
-class SentRequests:
+class LoggedRequests:
     """The requests that one log contains."""
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class SentRequests:
         self._requests: dict[str, list[str]] = {}
         """Request id → hashes of its messages."""
         self._shapes: dict[str, Json] = {}
-        self._shaped: dict[str, str] = {}
+        self._shape_hashes: dict[str, str] = {}
         """Request id → hash of its shape."""
 
-    def take(self, row: Json) -> bool:
+    def add_row(self, row: Json) -> bool:
         """Store the row if it belongs to a logged request; return False if it does not."""
         match row.get("type"):
             case "api-request-blob":
@@ -36,36 +36,36 @@ class SentRequests:
             case "api-request-shape":
                 self._shapes[row["shapeHash"]] = row["shape"]
             case "api-request":
-                kept = self._requests.get(row.get("base") or "", [])[: row["keep"]]
-                complete = len(kept) == row["keep"]
-                self._requests[row["id"]] = [*kept, *row["tail"]] if complete else []
-                self._shaped[row["id"]] = row.get("shapeHash") or ""
+                base_hashes = self._requests.get(row.get("base") or "", [])[: row["keep"]]
+                complete = len(base_hashes) == row["keep"]
+                self._requests[row["id"]] = [*base_hashes, *row["tail"]] if complete else []
+                self._shape_hashes[row["id"]] = row.get("shapeHash") or ""
             case _:
                 return False
         return True
 
-    def messages(self, request: str | None, built: Iterable[Json]) -> list[Json]:
+    def find_messages(self, request: str | None, built_messages: Iterable[Json]) -> list[Json]:
         """Return the messages of a request; empty if the log does not contain all of them.
 
         `built_messages` were built from lines since the previous request.
         """
-        names = self._requests.get(request or "")
-        if not names:
+        hashes = self._requests.get(request or "")
+        if not hashes:
             return []
-        for message in built:
-            self._messages.setdefault(_hash(message), message)
-        found = [self._messages.get(name) for name in names]
-        return [message for message in found if message] if all(found) else []
+        for message in built_messages:
+            self._messages.setdefault(_hash_message(message), message)
+        messages = [self._messages.get(name) for name in hashes]
+        return [message for message in messages if message] if all(messages) else []
 
-    def head(self, request: str | None) -> Json:
+    def request_params(self, request: str | None) -> Json:
         """Return system prompt and tools of a request, if the log has them."""
-        shape = self._shapes.get(self._shaped.get(request or "", ""), {})
+        shape = self._shapes.get(self._shape_hashes.get(request or "", ""), {})
         return {key: shape[key] for key in ("system", "tools") if shape.get(key)}
 
 
-def _hash(message: Json) -> str:
+def _hash_message(message: Json) -> str:
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    whole: Any = {"content": blocks, "role": message["role"]}
-    written = json.dumps(whole, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
+    content_fields: Any = {"content": blocks, "role": message["role"]}
+    canonical_json = json.dumps(content_fields, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(canonical_json.encode("utf-8", "surrogatepass")).hexdigest()

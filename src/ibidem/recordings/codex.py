@@ -22,12 +22,12 @@ from dataclasses import replace
 from itertools import islice
 
 from ..billing.usage import Usage
-from ..model import string
-from .log import Log, seconds
+from ..model import string_or_empty
+from .log_file import Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
-from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording, by_model
-from .titles import title_of
+from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording, is_model_entry
+from .titles import prompt_title
 
 COPYING_SECONDS = 1.0
 """Maximum time to copy the rows of the original session into a fork. No response is faster."""
@@ -40,7 +40,7 @@ OUTPUTS: dict[str, Json] = {
     "tool_search_call": {"type": "tool_search_output", "status": "completed", "execution": "client", "tools": []},
 }
 """Types of calls, with the result that Codex adds if there is none."""
-CONTEXT = (
+CONTEXT_PREFIXES = (
     "# agents.md instructions",
     "<environment_context>",
     "<user_instructions>",
@@ -51,197 +51,204 @@ CONTEXT = (
     "<additional_context>",
 )
 """Prefixes of user messages that Codex writes itself (openai/codex, core/src/contextual_user_message.rs)."""
-LONGEST = max(map(len, CONTEXT))
+MAX_PREFIX_LENGTH = max(map(len, CONTEXT_PREFIXES))
 
 
-def _knows(row: Json) -> bool:
+def _is_log_row(row: Json) -> bool:
     return isinstance(row.get("payload"), dict) and "timestamp" in row and "type" in row
 
 
-class _Rollout:
-    def __init__(self, answered: Collection[str], put_away: Callable[[RecordedSegment], RecordedSegment]) -> None:
+class _CodexRollout:
+    def __init__(
+        self, result_ids: Collection[str], compress_segment: Callable[[RecordedSegment], RecordedSegment]
+    ) -> None:
         self.segments = [RecordedSegment()]
-        self._put_away = put_away
+        self._compress_segment = compress_segment
         self.project = self.id = self.title = ""
         self.head: Json = {}
         self._model = ""
-        self._latest: float | None = None
-        self._answering = False
-        self._answered = answered
+        self._latest_time: float | None = None
+        self._is_in_response = False
+        self._result_ids = result_ids
         """Ids of calls that have a result anywhere in the log."""
-        self._calls: set[str] = set()
+        self._call_ids: set[str] = set()
         """Ids of calls in the history."""
-        self._unprompted = 0
+        self._unprompted_length = 0
         """Number of entries at the start of the history that contain no user prompt."""
-        self._copied = 0.0
+        self._copied_until = 0.0
         """Time until which rows are copies from another session."""
-        self._foreign = 0
+        self._copied_length = 0
         """Number of entries at the start of the history that are copies from another session."""
-        self._total: Json = {}
+        self._total_usage: Json = {}
         """Total usage in the last `token_count` event. Codex logs it again, unchanged, without a new response."""
 
-    def row(self, row: Json) -> None:
-        payload, at = row["payload"], seconds(row["timestamp"])
+    def add_row(self, row: Json) -> None:
+        payload, at = row["payload"], parse_timestamp(row["timestamp"])
         match row["type"], payload.get("type"):
             case "response_item", _:
-                self._item(payload, at)
+                self._add_item(payload, at)
             case "inter_agent_communication", _:
-                self._item(_from_agent(payload), at)
+                self._add_item(_agent_message(payload), at)
             case "compacted", _:
-                self._compacted(payload)
+                self._apply_compaction(payload)
             case "turn_context", _:
                 self._model = payload.get("model") or self._model
             case "session_meta", _:
-                self._meta(payload, at)
+                self._add_session_meta(payload, at)
             case "event_msg", "token_count":
-                self._count(payload.get("info") or {})
+                self._add_usage(payload.get("info") or {})
             case "event_msg", "thread_name_updated" if payload.get("thread_id") in (None, self.id):
-                self.title = string(payload.get("thread_name")) or self.title
+                self.title = string_or_empty(payload.get("thread_name")) or self.title
             case "event_msg", "thread_rolled_back":
                 self._roll_back(payload.get("num_turns") or 0)
 
-    def _meta(self, payload: Json, at: float | None) -> None:
-        self.project = self.project or project_of(string(payload.get("cwd")))
-        self.id = self.id or string(payload.get("id"))
+    def _add_session_meta(self, payload: Json, at: float | None) -> None:
+        self.project = self.project or project_of(string_or_empty(payload.get("cwd")))
+        self.id = self.id or string_or_empty(payload.get("id"))
         instructions = payload.get("base_instructions")
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         self.head = {"instructions": text} if text else self.head
         if payload.get("forked_from_id") and at is not None and not self.segments[-1].history:
-            self._copied = at + COPYING_SECONDS
+            self._copied_until = at + COPYING_SECONDS
 
-    def _item(self, item: Json, at: float | None) -> None:
+    def _add_item(self, item: Json, at: float | None) -> None:
         segment = self.segments[-1]
-        answer = by_model(item)
-        if answer and not self._answering and segment.history:
-            self._sent(at)
-        elif answer and segment.requests:
+        is_response = is_model_entry(item)
+        if is_response and not self._is_in_response and segment.history:
+            self._add_request(at)
+        elif is_response and segment.requests:
             segment.requests[-1] = replace(segment.requests[-1], answered=at)
         else:
-            self._latest = at
-        self._answering = answer
+            self._latest_time = at
+        self._is_in_response = is_response
         if item.get("type") in OUTPUTS:
-            self._calls.add(item.get("call_id") or "")
-        if not (_is_output(item) and item["call_id"] not in self._calls):
+            self._call_ids.add(item.get("call_id") or "")
+        if not (_is_output(item) and item["call_id"] not in self._call_ids):
             segment.history.append(item)
-            self.head = {} if self.head and _says(item, self.head["instructions"]) else self.head
-        if at is not None and at <= self._copied:
-            self._foreign = len(segment.history)
+            self.head = {} if self.head and _has_instructions(item, self.head["instructions"]) else self.head
+        if at is not None and at <= self._copied_until:
+            self._copied_length = len(segment.history)
 
-    def _sent(self, at: float | None) -> None:
+    def _add_request(self, at: float | None) -> None:
         """Add the request before a new response: it contained the history so far."""
         segment = self.segments[-1]
         start = segment.requests[-1].length if segment.requests else segment.inherited
         segment.history[start:] = [
-            each for item in segment.history[start:] for each in (item, *_aborted(item, self._answered))
+            each for item in segment.history[start:] for each in (item, *_missing_results(item, self._result_ids))
         ]
-        if at is None or at > self._copied:
-            if self._foreign and not self.title:  # earlier prompts belong to the original session
-                self.title = title_of(segment.history[self._foreign :])
-            segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
+        if at is None or at > self._copied_until:
+            if self._copied_length and not self.title:  # earlier prompts belong to the original session
+                self.title = prompt_title(segment.history[self._copied_length :])
+            segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest_time, at))
 
-    def _compacted(self, payload: Json) -> None:
+    def _apply_compaction(self, payload: Json) -> None:
         text = [{"type": "input_text", "text": payload.get("message") or ""}]
-        self._begin(
+        self._start_segment(
             payload.get("replacement_history") or [{"type": "message", "role": "user", "content": text}], "compaction"
         )
 
-    def _begin(self, kept: list[Json], cause: Cause) -> None:
+    def _start_segment(self, history: list[Json], cause: Cause) -> None:
         # Before any change: this raises for invalid entries, and must not leave an incomplete segment.
-        self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
+        self._call_ids = {item.get("call_id") or "" for item in history if item.get("type") in OUTPUTS}
         if cause == "compaction" and self.segments[-1].cause != "rewind":
-            self.segments[-1] = self._put_away(self.segments[-1])
-        self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
-        self._answering = False
-        self._foreign = min(self._foreign, len(kept))
-        self._unprompted = min(self._unprompted, len(kept)) if cause == "rewind" else 0
+            self.segments[-1] = self._compress_segment(self.segments[-1])
+        self.segments.append(RecordedSegment(list(history), [], len(history), cause))
+        self._is_in_response = False
+        self._copied_length = min(self._copied_length, len(history))
+        self._unprompted_length = min(self._unprompted_length, len(history)) if cause == "rewind" else 0
 
-    def _count(self, info: Json) -> None:
+    def _add_usage(self, info: Json) -> None:
         """Set the usage of the last response. If it already has one, the event belongs to a compaction's request."""
-        usage = _usage(info.get("last_token_usage") or {})
-        total, before = info.get("total_token_usage") or {}, self._total
-        self._total = total
+        usage = _parse_usage(info.get("last_token_usage") or {})
+        total, before = info.get("total_token_usage") or {}, self._total_usage
+        self._total_usage = total
         requests = self.segments[-1].requests
         if usage and requests and requests[-1].usage is None and not (total and total == before):
             requests[-1] = replace(requests[-1], usage=usage)
-            self._answering = False
+            self._is_in_response = False
 
     def _roll_back(self, turns: int) -> None:
         """Drop the user's last turns and the context messages that Codex added before the first of them."""
         history = self.segments[-1].history
-        behind = range(self._unprompted, len(history))
-        first = self._unprompted = next((place for place in behind if _is_prompt(history[place])), len(history))
+        indexes = range(self._unprompted_length, len(history))
+        first = self._unprompted_length = next((index for index in indexes if _is_prompt(history[index])), len(history))
         if turns and first < len(history):
             prompts = (place for place in reversed(range(first, len(history))) if _is_prompt(history[place]))
             cut = next(islice(prompts, min(turns, len(history)) - 1, None), first)
             while cut > first and history[cut - 1].get("role") in ("user", "developer"):
                 cut -= 1
-            self._begin(history[:cut], "rewind")
+            self._start_segment(history[:cut], "rewind")
 
 
-def _from_agent(payload: Json) -> Json:
+def _agent_message(payload: Json) -> Json:
     """Return a message of another agent in the form that Codex sends (InterAgentCommunication of its protocol)."""
     author, recipient = payload["author"], payload["recipient"]
     content = [{"type": "input_text", "text": payload.get("content") or ""}]
-    if sealed := payload.get("encrypted_content"):
+    if encrypted_content := payload.get("encrypted_content"):
         kind = "NEW_TASK" if payload.get("trigger_turn") else "MESSAGE"
-        told = f"Message Type: {kind}\nTask name: {recipient}\nSender: {author}\nPayload:\n"
-        content = [{"type": "input_text", "text": told}, {"type": "encrypted_content", "encrypted_content": sealed}]
+        header = f"Message Type: {kind}\nTask name: {recipient}\nSender: {author}\nPayload:\n"
+        content = [
+            {"type": "input_text", "text": header},
+            {"type": "encrypted_content", "encrypted_content": encrypted_content},
+        ]
     return {"type": "agent_message", "author": author, "recipient": recipient, "content": content}
 
 
 def _is_output(item: Json) -> bool:
     """Return True for the result of a call. A search that the provider ran has no call in the history."""
-    named = item.get("call_id") and item.get("execution") != "server"
-    return bool(named) and str(item.get("type")).endswith("_output")
+    call_id = item.get("call_id") and item.get("execution") != "server"
+    return bool(call_id) and str(item.get("type")).endswith("_output")
 
 
-def _aborted(item: Json, answered: Collection[str]) -> Iterator[Json]:
-    made_up, call = OUTPUTS.get(str(item.get("type"))), item.get("call_id")
-    if made_up and call and call not in answered:
-        yield made_up | {"call_id": call}
+def _missing_results(item: Json, result_ids: Collection[str]) -> Iterator[Json]:
+    result, call = OUTPUTS.get(str(item.get("type"))), item.get("call_id")
+    if result and call and call not in result_ids:
+        yield result | {"call_id": call}
 
 
-def _texts(item: Json) -> Iterator[str]:
+def _content_texts(item: Json) -> Iterator[str]:
     for part in item.get("content") or ():
         yield part.get("text") or ""
 
 
-def _says(item: Json, instructions: str) -> bool:
+def _has_instructions(item: Json, instructions: str) -> bool:
     """Return True if the item has the instructions. Newer releases send them as a developer message."""
-    return item.get("role") == "developer" and instructions in _texts(item)
+    return item.get("role") == "developer" and instructions in _content_texts(item)
 
 
 def _is_prompt(item: Json) -> bool:
     if item.get("role") != "user":
         return item.get("type") == "agent_message"
-    return not any(text.lstrip()[:LONGEST].lower().startswith(CONTEXT) for text in _texts(item))
-
-
-def _usage(found: Json) -> Usage | None:
-    total, read = found.get("input_tokens") or 0, found.get("cached_input_tokens") or 0
-    if not total:
-        return None
-    written = found.get("cache_write_input_tokens") or 0
-    return Usage(
-        fresh=total - read - written,
-        read=read,
-        written=written,
-        output=found.get("output_tokens") or 0,
-        reasoning=found.get("reasoning_output_tokens") or 0,
+    return not any(
+        text.lstrip()[:MAX_PREFIX_LENGTH].lower().startswith(CONTEXT_PREFIXES) for text in _content_texts(item)
     )
 
 
-def _read(log: Log) -> Iterator[Recording]:
-    items = (row["payload"] for _, row in log.rows if _knows(row) and row["type"] == "response_item")
-    rollout = _Rollout({str(item.get("call_id")) for item in items if _is_output(item)}, log.put_away)
+def _parse_usage(counts: Json) -> Usage | None:
+    total, read = counts.get("input_tokens") or 0, counts.get("cached_input_tokens") or 0
+    if not total:
+        return None
+    write_tokens = counts.get("cache_write_input_tokens") or 0
+    return Usage(
+        fresh=total - read - write_tokens,
+        read=read,
+        written=write_tokens,
+        output=counts.get("output_tokens") or 0,
+        reasoning=counts.get("reasoning_output_tokens") or 0,
+    )
+
+
+def _read_sessions(log: Log) -> Iterator[Recording]:
+    items = (row["payload"] for _, row in log.rows if _is_log_row(row) and row["type"] == "response_item")
+    rollout = _CodexRollout({str(item.get("call_id")) for item in items if _is_output(item)}, log.compress_finished)
     for line, row in log.rows:
-        if _knows(row):
-            with log.tolerating(line):
-                rollout.row(row)
+        if _is_log_row(row):
+            with log.skip_bad_line(line):
+                rollout.add_row(row)
     segments = [segment for segment in rollout.segments if segment.requests]
     session = Recording("codex", "openai-responses", segments, project=rollout.project, head=rollout.head)
     session.id, session.title = rollout.id, rollout.title
     yield session
 
 
-READER = Reader("codex", _knows, _read)
+READER = Reader("codex", _is_log_row, _read_sessions)

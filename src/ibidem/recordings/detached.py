@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from ..billing.thinking import signs_thinking
+from ..billing.thinking_size import signs_thinking
 from ..errors import IbidemError
-from ..model import Path, string
-from ..wire import Change, rebuild, splice
-from .builders import ANTHROPIC
-from .log import UNUSABLE, decoded
+from ..model import Path, string_or_empty
+from ..wire import JsonChange, apply_changes, splice
+from .history_builders import ANTHROPIC
+from .log_file import UNUSABLE, decode_row
 from .recording import Json, Recording
 
 THINKING = ("thinking", "redacted_thinking")
@@ -82,16 +82,18 @@ def _claude_companions(log: FilePath, session: str) -> list[FilePath]:
     """Return the logs of subagents: in a folder of the session, or in older releases next to the session's log."""
     if log.name.startswith("agent-"):  # this is a subagent's log
         return []
-    own = [FilePath(where, name) for where, _, names in os.walk(log.with_suffix("") / "subagents") for name in names]
-    beside = [path for path in log.parent.glob("agent-*.jsonl") if path != log and _names_session(path, session)]
-    return sorted(path for path in (*own, *beside) if path.suffix == ".jsonl")
+    session_logs = [
+        FilePath(folder, name) for folder, _, names in os.walk(log.with_suffix("") / "subagents") for name in names
+    ]
+    neighbor_logs = [path for path in log.parent.glob("agent-*.jsonl") if path != log and _names_session(path, session)]
+    return sorted(path for path in (*session_logs, *neighbor_logs) if path.suffix == ".jsonl")
 
 
 def _names_session(path: FilePath, session: str) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        row = decoded(file.readline(MAX_FIRST_LINE))
+        row = decode_row(file.readline(MAX_FIRST_LINE))
     return isinstance(row, dict) and bool(session) and row.get("sessionId") == session
 
 
@@ -120,59 +122,59 @@ class ThinkingSurvey:
     rows: int = 0
     """Lines that are JSON objects."""
     blocks: int = 0
-    signed: bool = False
+    has_signing_model: bool = False
     """True if at least one block is from a model that signs over the history, or from an unknown model."""
     folders: set[str] = field(default_factory=set)
     """Working folders of the client."""
-    removed: dict[str, str | None] = field(default_factory=dict)
+    removed_parents: dict[str, str | None] = field(default_factory=dict)
     """Id of each row to remove, with the id of its parent."""
-    following: dict[str, str] = field(default_factory=dict)
+    removed_children: dict[str, str] = field(default_factory=dict)
     """Id of each row to remove, with the id of its first child."""
-    remaining: set[str] = field(default_factory=set)
+    remaining_ids: set[str] = field(default_factory=set)
     """Ids of rows that stay."""
 
     @property
     def has_signed_thinking(self) -> bool:
-        return self.blocks > 0 and self.signed
+        return self.blocks > 0 and self.has_signing_model
 
 
 def survey_log(lines: Iterable[bytes], layout: EditableLog) -> ThinkingSurvey:
     """Count the thinking in a log and collect the links of its rows."""
-    found = ThinkingSurvey()
+    survey = ThinkingSurvey()
     for line in lines:
-        row = decoded(line)
+        row = decode_row(line)
         if not isinstance(row, dict):
             continue
-        found.rows += 1
-        if (folder := string(row.get("cwd"))) and len(found.folders) < MAX_FOLDERS:
-            found.folders.add(folder)
-        positions = list(_thinking(row, layout))
-        found.blocks += len(positions)
-        found.signed = found.signed or (bool(positions) and _signs(row))
+        survey.rows += 1
+        if (folder := string_or_empty(row.get("cwd"))) and len(survey.folders) < MAX_FOLDERS:
+            survey.folders.add(folder)
+        positions = list(_thinking_paths(row, layout))
+        survey.blocks += len(positions)
+        survey.has_signing_model = survey.has_signing_model or (bool(positions) and _may_be_signed(row))
         if layout.id_key:
-            _link(found, row, layout, is_removed=_is_only_thinking(row, positions, layout))
-    return found
+            _record_links(survey, row, layout, is_removed=_is_only_thinking(row, positions, layout))
+    return survey
 
 
-def _link(survey: ThinkingSurvey, row: Json, layout: EditableLog, *, is_removed: bool) -> None:
-    name, parent = string(row.get(layout.id_key)), string(row.get(layout.parent_key)) or None
+def _record_links(survey: ThinkingSurvey, row: Json, layout: EditableLog, *, is_removed: bool) -> None:
+    name, parent = string_or_empty(row.get(layout.id_key)), string_or_empty(row.get(layout.parent_key)) or None
     if not name:
         return
-    if parent in survey.removed:
-        survey.following.setdefault(parent, name)
+    if parent in survey.removed_parents:
+        survey.removed_children.setdefault(parent, name)
     if is_removed:
-        survey.removed.setdefault(name, parent)
+        survey.removed_parents.setdefault(name, parent)
     else:
-        survey.remaining.add(name)
+        survey.remaining_ids.add(name)
 
 
-def _signs(row: Json) -> bool:
+def _may_be_signed(row: Json) -> bool:
     message = row.get("message")
-    model = string(message.get("model")) if isinstance(message, dict) else ""
+    model = string_or_empty(message.get("model")) if isinstance(message, dict) else ""
     return not model or signs_thinking(model)
 
 
-def _thinking(row: Json, layout: EditableLog) -> Iterator[Path]:
+def _thinking_paths(row: Json, layout: EditableLog) -> Iterator[Path]:
     """Paths of the thinking blocks in a row."""
     for path in layout.contents(row):
         for index, block in enumerate(row[path[0]][path[1]]):
@@ -189,39 +191,42 @@ class RowLinks:
 
     def __init__(self, surveys: Iterable[ThinkingSurvey]) -> None:
         """Collect the removed rows of all logs of a session. A subagent's log can refer to rows of the main log."""
-        self._removed: dict[str, str | None] = {}
-        self._following: dict[str, str] = {}
+        self._removed_parents: dict[str, str | None] = {}
+        self._removed_children: dict[str, str] = {}
         for survey in surveys:
-            self._removed |= survey.removed
-            self._following |= survey.following
+            self._removed_parents |= survey.removed_parents
+            self._removed_children |= survey.removed_children
 
     def __bool__(self) -> bool:
-        return bool(self._removed)
+        return bool(self._removed_parents)
 
     def is_removed(self, name: str, remaining: Set[str]) -> bool:
         """Return True if no remaining row has this id. If an id occurs twice, one of its rows may stay."""
-        return name in self._removed and name not in remaining
+        return name in self._removed_parents and name not in remaining
 
-    def before(self, name: str, remaining: Set[str]) -> str | None:
+    def nearest_above(self, name: str, remaining: Set[str]) -> str | None:
         """Return the nearest remaining row above a removed one; None if it does not exist or there is a cycle."""
-        passed: list[str] = []
+        removed_ids: list[str] = []
         current: str | None = name
         while current is not None and self.is_removed(current, remaining):
-            passed.append(current)
-            current, self._removed[passed[-1]] = self._removed[passed[-1]], None  # None: a cycle ends here
-        for each in passed:  # so that the next walk is short, even in a long chain of removed rows
-            self._removed[each] = current
+            removed_ids.append(current)
+            current, self._removed_parents[removed_ids[-1]] = (
+                self._removed_parents[removed_ids[-1]],
+                None,
+            )  # None: a cycle ends here
+        for each in removed_ids:  # so that the next walk is short, even in a long chain of removed rows
+            self._removed_parents[each] = current
         return current
 
-    def behind(self, name: str, remaining: Set[str]) -> str | None:
+    def nearest_below(self, name: str, remaining: Set[str]) -> str | None:
         """Return the nearest remaining row below a removed one, or else the nearest above it."""
-        passed: set[str] = set()
+        removed_ids: set[str] = set()
         current: str | None = name
-        while current is not None and current not in passed and self.is_removed(current, remaining):
-            passed.add(current)
-            current = self._following.get(current)
-        if current is None or current in passed:
-            return self.before(name, remaining)
+        while current is not None and current not in removed_ids and self.is_removed(current, remaining):
+            removed_ids.add(current)
+            current = self._removed_children.get(current)
+        if current is None or current in removed_ids:
+            return self.nearest_above(name, remaining)
         return current
 
 
@@ -230,48 +235,48 @@ def remove_thinking(
 ) -> Iterator[bytes]:
     """Yield the lines of a log without thinking. `remaining` are the ids of the rows of this log that stay."""
     for line in lines:
-        row = decoded(line)
+        row = decode_row(line)
         if not isinstance(row, dict):
             yield line
             continue
-        positions = list(_thinking(row, layout))
+        positions = list(_thinking_paths(row, layout))
         if layout.id_key and _is_only_thinking(row, positions, layout):
             continue
-        changes = [Change(path, "drop") for path in positions]
+        changes = [JsonChange(path, "drop") for path in positions]
         if links:
-            changes += _relinked(row, links, remaining)
-        yield _changed(line, row, changes) if changes else line
+            changes += _relink_row(row, links, remaining)
+        yield _edit_line(line, row, changes) if changes else line
 
 
-def _relinked(row: Json, links: RowLinks, remaining: Set[str]) -> Iterator[Change]:
+def _relink_row(row: Json, links: RowLinks, remaining: Set[str]) -> Iterator[JsonChange]:
     """Yield changes for all references to removed rows. The keys differ by release, so every value is checked."""
-    waiting: list[tuple[Path, Any]] = [((), row)]
-    while waiting:
-        path, container = waiting.pop()
+    pending: list[tuple[Path, Any]] = [((), row)]
+    while pending:
+        path, container = pending.pop()
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
             if key in OPAQUE_KEYS:
                 continue
             if isinstance(value, str) and links.is_removed(value, remaining):
                 if isinstance(container, list):
-                    yield Change((*path, key), "drop")
+                    yield JsonChange((*path, key), "drop")
                 else:
-                    resolve = links.behind if key in FORWARD_KEYS else links.before
-                    yield Change((*path, key), "set", resolve(value, remaining))
+                    resolve = links.nearest_below if key in FORWARD_KEYS else links.nearest_above
+                    yield JsonChange((*path, key), "set", resolve(value, remaining))
             elif isinstance(value, dict | list) and len(path) < MAX_REFERENCE_DEPTH:
-                waiting.append(((*path, key), value))
+                pending.append(((*path, key), value))
 
 
-def _changed(line: bytes, row: Json, changes: list[Change]) -> bytes:
+def _edit_line(line: bytes, row: Json, changes: list[JsonChange]) -> bytes:
     """Return the line with the changes made and all other bytes unchanged."""
-    expected = rebuild(row, changes)
+    new_row = apply_changes(row, changes)
     try:
-        written = splice(line, row, changes)
-        if decoded(written) == expected:
-            return written
+        new_line = splice(line, row, changes)
+        if decode_row(new_line) == new_row:
+            return new_line
     except (IbidemError, *UNUSABLE):  # a key that occurs twice, or a key that is not UTF-8
         pass
     try:  # no client writes such a line, so losing its exact bytes is acceptable: write the parsed values
-        return json.dumps(expected, separators=(",", ":")).encode() + (b"\n" if line.endswith(b"\n") else b"")
+        return json.dumps(new_row, separators=(",", ":")).encode() + (b"\n" if line.endswith(b"\n") else b"")
     except RecursionError:
         raise IbidemError("a row is nested too deeply to be edited: start a new conversation instead") from None

@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..billing.usage import Usage
-from .beginnings import shared
-from .builders import Segments
-from .counts import count
-from .log import UNUSABLE, Log, seconds
+from .history_builders import Segments
+from .log_file import UNUSABLE, Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
+from .shared_prefixes import common_prefix_length
+from .usage_fields import token_count
 
 OPENING = "<session_context>"
 BATCH_SECONDS = 0.01
@@ -42,43 +42,43 @@ BATCH_SECONDS = 0.01
 _FOLDER = re.compile(r"Workspace Directories:\*\*\s+- (\S[^\n]*)")
 
 
-def knows(row: Json) -> bool:
+def is_log_row(row: Json) -> bool:
     match row:
         case {"sessionId": str(), "projectHash": str()}:
             return True
     return False
 
 
-def read(log: Log) -> Iterable[Recording]:
-    reading = _GeminiReading(joined=not _is_whole(log))
-    for line, row in _records(log):
-        with log.tolerating(line):
-            reading.take(row)
-    heads = [row for _, row in log.rows if knows(row)]
-    project = project_of(reading.folder or _folder(heads))
+def read_sessions(log: Log) -> Iterable[Recording]:
+    session = _GeminiSession(joins_roles=not _is_whole(log))
+    for line, row in _latest_records(log):
+        with log.skip_bad_line(line):
+            session.add_row(row)
+    heads = [row for _, row in log.rows if is_log_row(row)]
+    project = project_of(session.folder or _first_directory(heads))
     id_ = heads[0]["sessionId"] if heads else ""
-    segments = reading.turns.segments.done()
-    yield Recording("gemini-cli", "gemini", segments, id=id_, title=_summary(log), project=project)
+    segments = session.contents.segments.sent_segments()
+    yield Recording("gemini-cli", "gemini", segments, id=id_, title=_session_title(log), project=project)
 
 
-def _summary(log: Log) -> str:
+def _session_title(log: Log) -> str:
     """Return the title that newer versions log at the end of a session. The last one counts."""
-    found = ""
+    title = ""
     for _, row in log.rows:
         match row:
             case {"sessionId": str(), "summary": str(summary)} | {"$set": {"summary": str(summary)}}:
-                found = summary
-    return found
+                title = summary
+    return title
 
 
-def _records(log: Log) -> Iterator[tuple[int, Any]]:
+def _latest_records(log: Log) -> Iterator[tuple[int, Any]]:
     """Yield messages and `$` records in order, each message in its last version."""
     last: tuple[int, Any] | None = None
-    for line, row in _rows(log):
+    for line, row in _message_rows(log):
         if last and not (isinstance(row, dict) and "id" in row and row["id"] == last[1].get("id")):
             yield last
             last = None
-        if isinstance(row, dict) and ("id" in row or "$rewindTo" in row or _replaced(row) is not None):
+        if isinstance(row, dict) and ("id" in row or "$rewindTo" in row or _replacement_messages(row) is not None):
             last = line, row
         elif not isinstance(row, dict):
             yield line, row
@@ -86,12 +86,12 @@ def _records(log: Log) -> Iterator[tuple[int, Any]]:
         yield last
 
 
-def _rows(log: Log) -> Iterator[tuple[int, Any]]:
+def _message_rows(log: Log) -> Iterator[tuple[int, Any]]:
     for line, row in log.rows:
-        messages = row.get("messages") if knows(row) else None
+        messages = row.get("messages") if is_log_row(row) else None
         if isinstance(messages, list):
             yield from ((number if _is_whole(log) else line, message) for number, message in enumerate(messages, 1))
-        elif "$set" not in row or _replaced(row) is not None:
+        elif "$set" not in row or _replacement_messages(row) is not None:
             yield line, row
 
 
@@ -99,153 +99,171 @@ def _is_whole(log: Log) -> bool:
     return len(log.rows) == 1 and "messages" in log.rows[0][1]
 
 
-def _replaced(row: Json) -> list[Any] | None:
+def _replacement_messages(row: Json) -> list[Any] | None:
     match row:
         case {"$set": {"messages": list(messages)}}:
             return messages
     return None
 
 
-class _Contents:
+class _GeminiContents:
     """Builder of Gemini contents."""
 
-    def __init__(self, *, joined: bool) -> None:
+    def __init__(self, *, joins_roles: bool) -> None:
         self.segments = Segments()
-        self.joined = joined
+        self.joins_roles = joins_roles
         """True if consecutive messages of one role are sent as one content."""
-        self.due: list[Json] = []
+        self.pending_results: list[Json] = []
         """Results logged with their calls that did not appear in a user message yet."""
 
     @property
     def history(self) -> list[Json]:
         return self.segments.current.history
 
-    def add(self, role: str, parts: list[Json]) -> None:
+    def add_parts(self, role: str, parts: list[Json]) -> None:
         last = self.history[-1]["role"] if self.history else ""
-        if parts and last == role and (self.joined or role == "model"):
+        if parts and last == role and (self.joins_roles or role == "model"):
             parts = [*self.history[-1]["parts"], *parts]
-            self.segments.reopen()
+            self.segments.reopen_last()
         if parts:
             self.history.append({"role": role, "parts": parts})
 
-    def settle(self) -> None:
-        due, self.due = self.due, []
-        self.add("user", due)
+    def flush_results(self) -> None:
+        due, self.pending_results = self.pending_results, []
+        self.add_parts("user", due)
 
 
-class _Mark(NamedTuple):
+class _ContentsCheckpoint(NamedTuple):
     """Snapshot of the contents after a message. Later changes affect only its last entry and new ones."""
 
     length: int
     last: list[Json]
-    due: list[Json]
+    pending_results: list[Json]
     at: float | None
     """Time of the last call so far."""
 
 
-class _GeminiReading:
-    def __init__(self, *, joined: bool) -> None:
-        self.turns = _Contents(joined=joined)
+class _GeminiSession:
+    def __init__(self, *, joins_roles: bool) -> None:
+        self.contents = _GeminiContents(joins_roles=joins_roles)
         self.messages: list[Json] = []
-        self.at: float | None = None
+        self.latest_time: float | None = None
         self.folder = ""
-        self._again = _Contents(joined=joined)
+        self._rebuilt_contents = _GeminiContents(joins_roles=joins_roles)
         """Copy of the contents, rebuilt message by message for a rewind."""
-        self._marks = [_Mark(0, [], [], None)]
+        self._checkpoints = [_ContentsCheckpoint(0, [], [], None)]
         """Snapshots of the rebuilt contents, indexed by the number of messages."""
 
-    def take(self, row: Json) -> None:
-        if (messages := _replaced(row)) is not None:
-            self._again, self._marks = _Contents(joined=self.turns.joined), self._marks[:1]
-            self._replace([message for message in messages if isinstance(message, dict)])
+    def add_row(self, row: Json) -> None:
+        if (messages := _replacement_messages(row)) is not None:
+            self._rebuilt_contents, self._checkpoints = (
+                _GeminiContents(joins_roles=self.contents.joins_roles),
+                self._checkpoints[:1],
+            )
+            self._replace_messages([message for message in messages if isinstance(message, dict)])
         elif "$rewindTo" in row:
             names = [message.get("id") for message in self.messages]
-            kept = names.index(row["$rewindTo"]) if row["$rewindTo"] in names else 0
-            self._replace(self.messages[:kept])
+            length = names.index(row["$rewindTo"]) if row["$rewindTo"] in names else 0
+            self._replace_messages(self.messages[:length])
         else:
-            self._say(self.turns, row, told=True)
+            self._add_message(self.contents, row, is_new=True)
             self.messages.append(row)
 
-    def _replace(self, messages: list[Json]) -> None:
-        fresh = self._tell_again(messages)
-        before = self.turns.segments.current
-        if not before.requests or shared(before.history, fresh.history) < len(before.history):
-            self.turns.segments.begin(fresh.history, _cause(before.history, fresh.history))
+    def _replace_messages(self, messages: list[Json]) -> None:
+        rebuilt = self._rebuild_contents(messages)
+        before = self.contents.segments.current
+        if not before.requests or common_prefix_length(before.history, rebuilt.history) < len(before.history):
+            self.contents.segments.start_segment(rebuilt.history, _segment_cause(before.history, rebuilt.history))
         else:
-            before.history.extend(fresh.history[len(before.history) :])
-        fresh.history[:] = self.turns.history  # equal values, but the objects that segments share
-        self.turns.due, self.messages = fresh.due, messages
+            before.history.extend(rebuilt.history[len(before.history) :])
+        rebuilt.history[:] = self.contents.history  # equal values, but the objects that segments share
+        self.contents.pending_results, self.messages = rebuilt.pending_results, messages
 
-    def _tell_again(self, messages: list[Json]) -> _Contents:
+    def _rebuild_contents(self, messages: list[Json]) -> _GeminiContents:
         """Rebuild the contents of these messages, starting from the last snapshot that is still valid."""
-        del self._marks[len(messages) + 1 :]
-        again, mark, at = self._again, self._marks[-1], self.at
-        again.history[max(0, mark.length - 1) :] = mark.last
-        again.due, self.at = mark.due, mark.at
-        for message in messages[len(self._marks) - 1 :]:
+        del self._checkpoints[len(messages) + 1 :]
+        contents, checkpoint, at = self._rebuilt_contents, self._checkpoints[-1], self.latest_time
+        contents.history[max(0, checkpoint.length - 1) :] = checkpoint.last
+        contents.pending_results, self.latest_time = checkpoint.pending_results, checkpoint.at
+        for message in messages[len(self._checkpoints) - 1 :]:
             with suppress(*UNUSABLE):  # already reported when its line was read, or of an unknown type
-                self._say(again, message, told=False)
-            self._marks.append(_Mark(len(again.history), again.history[-1:], again.due, self.at))
-        self.at = at if self.at is None else self.at
-        return again
+                self._add_message(contents, message, is_new=False)
+            self._checkpoints.append(
+                _ContentsCheckpoint(
+                    len(contents.history), contents.history[-1:], contents.pending_results, self.latest_time
+                )
+            )
+        self.latest_time = at if self.latest_time is None else self.latest_time
+        return contents
 
-    def _say(self, turns: _Contents, message: Json, *, told: bool) -> None:
-        parts = _parts(message.get("content"))
+    def _add_message(self, contents: _GeminiContents, message: Json, *, is_new: bool) -> None:
+        parts = _wire_parts(message.get("content"))
         match message["type"]:
             case "gemini":
-                self._answer(turns, message, parts, told=told)
+                self._add_response(contents, message, parts, is_new=is_new)
                 return
             case "info" if not any(set(part) - {"text"} for part in parts):
                 return
             case "user" | "info":
                 if any("functionResponse" in part for part in parts):
-                    turns.due = []
-                turns.settle()
-                turns.add("user", parts)
-                self.folder = self.folder or _workspace(parts)
+                    contents.pending_results = []
+                contents.flush_results()
+                contents.add_parts("user", parts)
+                self.folder = self.folder or _workspace_folder(parts)
             case _:
                 return
-        if told:
-            self.at = seconds(message.get("timestamp"))
+        if is_new:
+            self.latest_time = parse_timestamp(message.get("timestamp"))
 
-    def _answer(self, turns: _Contents, message: Json, parts: list[Json], *, told: bool) -> None:
+    def _add_response(self, contents: _GeminiContents, message: Json, parts: list[Json], *, is_new: bool) -> None:
         calls = message.get("toolCalls") or []
-        if calls and not parts and not message.get("tokens") and _is_open(turns):
-            self._call(turns, [], calls)
+        if calls and not parts and not message.get("tokens") and _is_open(contents):
+            self._add_calls(contents, [], calls)
             return
-        batches = [calls] if any("functionCall" in part for part in parts) else list(_batches(calls))
-        usage = _usage(message.get("tokens"))
+        batches = [calls] if any("functionCall" in part for part in parts) else list(_call_batches(calls))
+        usage = _parse_usage(message.get("tokens"))
         for number, batch in enumerate(batches or [[]]):
-            turns.settle()
-            if told and turns.history and (usage or message.get("model")):
-                answered = seconds(message.get("timestamp")) if not number else None
-                named = message["id"] if not number else ""
-                turns.segments.current.requests.append(
-                    RecordedRequest(len(turns.history), message.get("model") or "", self.at, answered, usage, named)
+            contents.flush_results()
+            if is_new and contents.history and (usage or message.get("model")):
+                answered_at = parse_timestamp(message.get("timestamp")) if not number else None
+                response_id = message["id"] if not number else ""
+                contents.segments.current.requests.append(
+                    RecordedRequest(
+                        len(contents.history),
+                        message.get("model") or "",
+                        self.latest_time,
+                        answered_at,
+                        usage,
+                        response_id,
+                    )
                 )
-            self._call(turns, parts, batch)
+            self._add_calls(contents, parts, batch)
             parts, usage = [], None
 
-    def _call(self, turns: _Contents, parts: list[Json], calls: list[Json]) -> None:
+    def _add_calls(self, contents: _GeminiContents, parts: list[Json], calls: list[Json]) -> None:
         if not any("functionCall" in part for part in parts):
-            made = [{"id": call["id"], "name": call["name"], "args": call.get("args") or {}} for call in calls]
-            parts = [*parts, *({"functionCall": _bare(call)} for call in made)]
-        turns.add("model", parts)
-        turns.due = [part for call in calls for part in _results(call)]
-        self.at = next((at for call in calls if (at := seconds(call.get("timestamp"))) is not None), self.at)
+            function_calls = [
+                {"id": call["id"], "name": call["name"], "args": call.get("args") or {}} for call in calls
+            ]
+            parts = [*parts, *({"functionCall": _without_name_prefix(call)} for call in function_calls)]
+        contents.add_parts("model", parts)
+        contents.pending_results = [part for call in calls for part in _result_parts(call)]
+        self.latest_time = next(
+            (at for call in calls if (at := parse_timestamp(call.get("timestamp"))) is not None), self.latest_time
+        )
 
 
-def _is_open(turns: _Contents) -> bool:
+def _is_open(contents: _GeminiContents) -> bool:
     """Return True if the history ends in a response whose calls may still follow."""
-    last = turns.history[-1] if turns.history else {"role": ""}
+    last = contents.history[-1] if contents.history else {"role": ""}
     return last["role"] == "model" and not any("functionCall" in part for part in last["parts"])
 
 
-def _batches(calls: list[Json]) -> Iterator[list[Json]]:
+def _call_batches(calls: list[Json]) -> Iterator[list[Json]]:
     batch: list[Json] = []
     for call in calls:
-        now = seconds(call.get("timestamp")) or 0.0
-        if batch and now - (seconds(batch[-1].get("timestamp")) or 0.0) > BATCH_SECONDS:
+        now = parse_timestamp(call.get("timestamp")) or 0.0
+        if batch and now - (parse_timestamp(batch[-1].get("timestamp")) or 0.0) > BATCH_SECONDS:
             yield batch
             batch = []
         batch.append(call)
@@ -253,42 +271,46 @@ def _batches(calls: list[Json]) -> Iterator[list[Json]]:
         yield batch
 
 
-def _parts(content: Any) -> list[Json]:
+def _wire_parts(content: Any) -> list[Json]:
     """Return parts as they are sent: without the agent's name prefix in ids, without thinking and empty texts."""
-    listed = content if isinstance(content, list) else [content] if content else []
-    found = [{"text": part} if isinstance(part, str) else part for part in listed]
-    return [_part(part) for part in found if not part.get("thought") and part != {"text": ""}]
+    items = content if isinstance(content, list) else [content] if content else []
+    parts = [{"text": part} if isinstance(part, str) else part for part in items]
+    return [_wire_part(part) for part in parts if not part.get("thought") and part != {"text": ""}]
 
 
-def _part(part: Json) -> Json:
-    named = [key for key in ("functionCall", "functionResponse") if key in part]
-    return {**part, **{key: _bare(part[key]) for key in named}} if named else part
+def _wire_part(part: Json) -> Json:
+    call_keys = [key for key in ("functionCall", "functionResponse") if key in part]
+    return {**part, **{key: _without_name_prefix(part[key]) for key in call_keys}} if call_keys else part
 
 
-def _bare(named: Json) -> Json:
-    start = f"{named.get('name')}__"
-    return {**named, "id": named["id"].removeprefix(start)} if "id" in named else named
+def _without_name_prefix(call: Json) -> Json:
+    start = f"{call.get('name')}__"
+    return {**call, "id": call["id"].removeprefix(start)} if "id" in call else call
 
 
-def _results(call: Json) -> list[Json]:
+def _result_parts(call: Json) -> list[Json]:
     result = call.get("result")
     if isinstance(result, str):
-        return _parts([{"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": result}}}])
-    return _parts(result)
+        return _wire_parts(
+            [{"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": result}}}]
+        )
+    return _wire_parts(result)
 
 
-def _cause(before: list[Json], after: list[Json]) -> Cause:
-    if shared(before, after) == len(after) or len(msgspec.json.encode(after)) >= len(msgspec.json.encode(before)):
+def _segment_cause(before: list[Json], after: list[Json]) -> Cause:
+    if common_prefix_length(before, after) == len(after) or len(msgspec.json.encode(after)) >= len(
+        msgspec.json.encode(before)
+    ):
         return "rewind"
     return "compaction" if len(after) < len(before) else "micro-compaction"
 
 
-def _workspace(parts: list[Json]) -> str:
+def _workspace_folder(parts: list[Json]) -> str:
     texts = (part["text"] for part in parts if OPENING in str(part.get("text"))[:100])
-    return next((found[1].strip() for each in texts if (found := _FOLDER.search(each))), "")
+    return next((match[1].strip() for each in texts if (match := _FOLDER.search(each))), "")
 
 
-def _folder(heads: list[Json]) -> str:
+def _first_directory(heads: list[Json]) -> str:
     for head in heads:
         match head.get("directories"):
             case [str(folder), *_]:
@@ -296,13 +318,13 @@ def _folder(heads: list[Json]) -> str:
     return ""
 
 
-def _usage(tokens: Any) -> Usage | None:
+def _parse_usage(tokens: Any) -> Usage | None:
     """Convert usage. `input` includes cache reads, but not the input from tools that Google runs."""
-    if not isinstance(tokens, dict) or not count(tokens.get("input")):
+    if not isinstance(tokens, dict) or not token_count(tokens.get("input")):
         return None
-    read_, thoughts = count(tokens.get("cached")), count(tokens.get("thoughts"))
-    fresh = max(0, count(tokens.get("input")) - read_) + count(tokens.get("tool"))
-    return Usage(fresh, read_, output=count(tokens.get("output")) + thoughts, reasoning=thoughts)
+    read_, thoughts = token_count(tokens.get("cached")), token_count(tokens.get("thoughts"))
+    fresh = max(0, token_count(tokens.get("input")) - read_) + token_count(tokens.get("tool"))
+    return Usage(fresh, read_, output=token_count(tokens.get("output")) + thoughts, reasoning=thoughts)
 
 
-READER = Reader("gemini-cli", knows, read)
+READER = Reader("gemini-cli", is_log_row, read_sessions)

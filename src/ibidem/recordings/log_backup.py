@@ -47,10 +47,10 @@ class FileSignature(NamedTuple):
     device: int
     inode: int
     size: int
-    modified: int
+    modified_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> FileSignature:
+    def from_status(cls, status: os.stat_result) -> FileSignature:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
@@ -60,39 +60,39 @@ class _OpenFolder:
     def __init__(self, path: Path, descriptor: int | None) -> None:
         self.path, self._descriptor = path, descriptor
 
-    def _at(self, name: str) -> str:
+    def _file_path(self, name: str) -> str:
         return name if self._descriptor is not None else str(self.path / name)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         return os.listdir(self.path if self._descriptor is None else self._descriptor)
 
-    def status(self, name: str) -> os.stat_result:
-        return os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
+    def file_status(self, name: str) -> os.stat_result:
+        return os.stat(self._file_path(name), dir_fd=self._descriptor, follow_symlinks=False)
 
-    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        return os.open(self._at(name), flags | _NO_FOLLOW, mode, dir_fd=self._descriptor)
+    def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
+        return os.open(self._file_path(name), flags | _NO_FOLLOW, mode, dir_fd=self._descriptor)
 
-    def link(self, name: str, other: str) -> None:
+    def link_file(self, name: str, other: str) -> None:
         folder = self._descriptor
-        os.link(self._at(name), self._at(other), src_dir_fd=folder, dst_dir_fd=folder)
+        os.link(self._file_path(name), self._file_path(other), src_dir_fd=folder, dst_dir_fd=folder)
 
-    def replace(self, name: str, other: str) -> None:
+    def replace_file(self, name: str, other: str) -> None:
         folder = self._descriptor
-        os.replace(self._at(name), self._at(other), src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(self._file_path(name), self._file_path(other), src_dir_fd=folder, dst_dir_fd=folder)
 
-    def remove(self, name: str) -> None:
+    def remove_file(self, name: str) -> None:
         with suppress(OSError):
-            os.unlink(self._at(name), dir_fd=self._descriptor)
+            os.unlink(self._file_path(name), dir_fd=self._descriptor)
 
     def copy_metadata(self, name: str, status: os.stat_result) -> None:
         """Set owner, mode and times. The time of a detached log shows later whether the conversation continued."""
-        new = self.status(name)
+        new = self.file_status(name)
         if (new.st_uid, new.st_gid) != (status.st_uid, status.st_gid) and hasattr(os, "chown"):
-            os.chown(self._at(name), status.st_uid, status.st_gid, dir_fd=self._descriptor)
-        os.chmod(self._at(name), stat.S_IMODE(status.st_mode), dir_fd=self._descriptor)
-        os.utime(self._at(name), ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=self._descriptor)
+            os.chown(self._file_path(name), status.st_uid, status.st_gid, dir_fd=self._descriptor)
+        os.chmod(self._file_path(name), stat.S_IMODE(status.st_mode), dir_fd=self._descriptor)
+        os.utime(self._file_path(name), ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=self._descriptor)
 
-    def sync(self) -> None:
+    def sync_folder(self) -> None:
         if self._descriptor is not None:
             with suppress(OSError):  # some file systems do not support it
                 os.fsync(self._descriptor)
@@ -105,51 +105,51 @@ class ReplaceableLog:
         self.path = Path(os.path.abspath(path))
         self._root = Path(os.path.abspath(root))
 
-    def lines(self) -> Iterator[bytes]:
+    def read_lines(self) -> Iterator[bytes]:
         """Yield the lines of the log, with their line endings."""
-        with self._folder() as folder, self._opened(folder) as stream:
+        with self._open_folder() as folder, self._open_log(folder) as stream:
             yield from stream
 
-    def signature(self) -> FileSignature:
-        with self._folder() as folder, self._opened(folder) as stream:
-            return FileSignature.of(os.fstat(stream.fileno()))
+    def read_signature(self) -> FileSignature:
+        with self._open_folder() as folder, self._open_log(folder) as stream:
+            return FileSignature.from_status(os.fstat(stream.fileno()))
 
-    def replace(self, expected: FileSignature, edit: Callable[[Lines], Lines], number: int) -> Path:
+    def replace(self, signature: FileSignature, edit: Callable[[Lines], Lines], number: int) -> Path:
         """Write the edited lines in place of the log and return the path of the backup, which gets this number.
 
         If another process writes to the log meanwhile, this raises LogFileError; if the new file cannot be written,
         OSError. In both cases the log has its old content.
         """
-        with self._folder() as folder:
+        with self._open_folder() as folder:
             name, temporary, backup = self.path.name, f".{self.path.name[:100]}.{secrets.token_hex(4)}.part", ""
             try:
-                with self._opened(folder) as source:
-                    self._compare(expected, os.fstat(source.fileno()))
-                    self._write(folder, temporary, edit(source), os.fstat(source.fileno()))
+                with self._open_log(folder) as source:
+                    self._check_signature(signature, os.fstat(source.fileno()))
+                    self._write_file(folder, temporary, edit(source), os.fstat(source.fileno()))
                     backup = self._back_up(folder, source, number)
-                self._compare(expected, folder.status(name))
-                folder.replace(temporary, name)
+                self._check_signature(signature, folder.file_status(name))
+                folder.replace_file(temporary, name)
             except BaseException:
-                for made in filter(None, (temporary, backup)):
-                    folder.remove(made)
+                for new_name in filter(None, (temporary, backup)):
+                    folder.remove_file(new_name)
                 raise
-            late = folder.status(backup)
-            if late.st_ino == expected.inode and FileSignature.of(late) != expected:
-                folder.replace(backup, name)  # another process wrote between the last check and the replacement
-                self._compare(expected, late)
-            folder.sync()
+            late = folder.file_status(backup)
+            if late.st_ino == signature.inode and FileSignature.from_status(late) != signature:
+                folder.replace_file(backup, name)  # another process wrote between the last check and the replacement
+                self._check_signature(signature, late)
+            folder.sync_folder()
             return self.path.with_name(backup)
 
-    def backups(self) -> set[int]:
+    def backup_numbers(self) -> set[int]:
         """Return the numbers of the backups. Logs that were replaced together have the same number."""
-        with self._folder() as folder:
-            return {*self._backups(folder)}
+        with self._open_folder() as folder:
+            return {*self._backup_names(folder)}
 
     def check_unchanged(self, number: int) -> None:
         """Raise LogFileError if the log changed after this backup was made."""
         backup = self._backup_name(number)
-        with self._folder() as folder, self._opened(folder) as stream:
-            original = folder.status(backup)
+        with self._open_folder() as folder, self._open_log(folder) as stream:
+            original = folder.file_status(backup)
             if not stat.S_ISREG(original.st_mode):
                 raise LogFileError(self.path.with_name(backup), "not a regular file")
             if os.fstat(stream.fileno()).st_mtime_ns != original.st_mtime_ns:
@@ -162,14 +162,14 @@ class ReplaceableLog:
     def restore(self, number: int) -> None:
         """Replace the log with this backup. Raises LogFileError if the log changed after it was made."""
         self.check_unchanged(number)
-        with self._folder() as folder:
-            folder.replace(self._backup_name(number), self.path.name)
-            folder.sync()
+        with self._open_folder() as folder:
+            folder.replace_file(self._backup_name(number), self.path.name)
+            folder.sync_folder()
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def _folder(self) -> Iterator[_OpenFolder]:
+    def _open_folder(self) -> Iterator[_OpenFolder]:
         """Open the folder of the log, step by step from the root, without following links."""
         steps = self.path.parent.relative_to(self._root).parts
         here = self._root
@@ -192,15 +192,15 @@ class ReplaceableLog:
             os.close(descriptor)
 
     @contextmanager
-    def _opened(self, folder: _OpenFolder) -> Iterator[BinaryIO]:
+    def _open_log(self, folder: _OpenFolder) -> Iterator[BinaryIO]:
         """Open the log. Raises LogFileError if it is not a regular file or has other hard links."""
         name = self.path.name
-        status = folder.status(name)
+        status = folder.file_status(name)
         if stat.S_ISLNK(status.st_mode):
             raise LogFileError(self.path, "a symbolic link. Pass its target instead")
         if not stat.S_ISREG(status.st_mode):
             raise LogFileError(self.path, "not a regular file")
-        with open(folder.open(name, os.O_RDONLY | _NO_WAIT), "rb", buffering=COPY_BYTES) as stream:
+        with open(folder.open_file(name, os.O_RDONLY | _NO_WAIT), "rb", buffering=COPY_BYTES) as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise LogFileError(self.path, "not a regular file")
@@ -214,35 +214,35 @@ class ReplaceableLog:
 
     def _remove_leftovers(self, folder: _OpenFolder, status: os.stat_result) -> None:
         """Remove backups that are hard links to the current log: an earlier run was killed before it replaced it."""
-        for name in self._backups(folder).values():
-            other = folder.status(name)
+        for name in self._backup_names(folder).values():
+            other = folder.file_status(name)
             if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
-                folder.remove(name)
+                folder.remove_file(name)
 
     def _backup_name(self, number: int) -> str:
         return f"{self.path.name}{BACKUP_ENDING}" + (f"-{number}" if number > 1 else "")
 
-    def _backups(self, folder: _OpenFolder) -> dict[int, str]:
+    def _backup_names(self, folder: _OpenFolder) -> dict[int, str]:
         """Return the names of the backups by number."""
-        named = re.compile(re.escape(f"{self.path.name}{BACKUP_ENDING}") + r"(?:-(\d{1,6}))?")
-        return {int(match[1] or 1): name for name in folder.names() if (match := named.fullmatch(name))}
+        pattern = re.compile(re.escape(f"{self.path.name}{BACKUP_ENDING}") + r"(?:-(\d{1,6}))?")
+        return {int(match[1] or 1): name for name in folder.list_names() if (match := pattern.fullmatch(name))}
 
-    def _compare(self, expected: FileSignature, status: os.stat_result) -> None:
-        if FileSignature.of(status) != expected:
+    def _check_signature(self, signature: FileSignature, status: os.stat_result) -> None:
+        if FileSignature.from_status(status) != signature:
             raise LogFileError(self.path, "changed while it was read. Quit the client and run this again")
 
     def _back_up(self, folder: _OpenFolder, source: BinaryIO, number: int) -> str:
         name = self._backup_name(number)
         try:
-            folder.link(self.path.name, name)
+            folder.link_file(self.path.name, name)
         except OSError:  # this file system has no hard links, or does not allow this one
             source.seek(0)
-            self._write(folder, name, iter(lambda: source.read(COPY_BYTES), b""), os.fstat(source.fileno()))
+            self._write_file(folder, name, iter(lambda: source.read(COPY_BYTES), b""), os.fstat(source.fileno()))
         return name
 
-    def _write(self, folder: _OpenFolder, name: str, data: Lines, status: os.stat_result) -> None:
+    def _write_file(self, folder: _OpenFolder, name: str, data: Lines, status: os.stat_result) -> None:
         """Create a file with this data and flush it to disk. Nothing remains if that fails."""
-        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        descriptor = folder.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             with open(descriptor, "wb", buffering=COPY_BYTES) as stream:
                 stream.writelines(data)
@@ -250,5 +250,5 @@ class ReplaceableLog:
                 os.fsync(stream.fileno())
             folder.copy_metadata(name, status)
         except BaseException:
-            folder.remove(name)
+            folder.remove_file(name)
             raise

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .log import LogError
+from .log_file import LogError
 from .recording import Json
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
@@ -40,54 +40,54 @@ def is_store(path: Path) -> bool:
         return False
 
 
-def exports(path: Path) -> Iterator[Json]:
+def read_exports(path: Path) -> Iterator[Json]:
     """Yield every session in the format of an export. Raises LogError if the database is not from OpenCode."""
-    return _of_folder(path.parent) if path.is_dir() else _of_database(path)
+    return _read_folder(path.parent) if path.is_dir() else _read_database(path)
 
 
-def _of_folder(storage: Path) -> Iterator[Json]:
-    for session in _files(storage / "session"):
-        info = {**(_json(session) or {}), "id": session.stem}
+def _read_folder(storage: Path) -> Iterator[Json]:
+    for session in _nested_json_files(storage / "session"):
+        info = {**(_read_json(session) or {}), "id": session.stem}
         messages = [
             {
-                "info": _named(_json(file), file.stem),
-                "parts": [_json(part) for part in _in(storage / "part" / file.stem)],
+                "info": _with_id(_read_json(file), file.stem),
+                "parts": [_read_json(part) for part in _json_files(storage / "part" / file.stem)],
             }
-            for file in _in(storage / "message" / session.stem)
+            for file in _json_files(storage / "message" / session.stem)
         ]
-        yield {"info": info, "messages": sorted(messages, key=_created)}
+        yield {"info": info, "messages": sorted(messages, key=_creation_time)}
 
 
-def _files(folder: Path) -> list[Path]:
+def _nested_json_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*.json"))
 
 
-def _in(folder: Path) -> list[Path]:
+def _json_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-def _created(message: Json) -> float:
+def _creation_time(message: Json) -> float:
     """Sort key of a message. Sorting is stable, so messages with equal times stay in the order of their ids."""
     match message:
-        case {"info": {"time": {"created": int() | float() as created}}}:
-            return float(created)
+        case {"info": {"time": {"created": int() | float() as time}}}:
+            return float(time)
     return 0.0
 
 
-def _of_database(path: Path) -> Iterator[Json]:
+def _read_database(path: Path) -> Iterator[Json]:
     try:
-        with closing(_opened(path)) as database:
-            titled = any(column[1] == "title" for column in database.execute("PRAGMA table_info(session)"))
-            columns = f"id, directory, parent_id, {'title' if titled else 'NULL'}"
+        with closing(_open_database(path)) as database:
+            has_titles = any(column[1] == "title" for column in database.execute("PRAGMA table_info(session)"))
+            columns = f"id, directory, parent_id, {'title' if has_titles else 'NULL'}"
             sessions = database.execute(f"SELECT {columns} FROM session ORDER BY id").fetchall()
             for name, directory, parent, title in sessions:
                 info = {"id": name, "directory": directory or "", "parentID": parent, "title": title}
-                yield {"info": info, "messages": list(_messages(database, name))}
+                yield {"info": info, "messages": list(_read_messages(database, name))}
     except sqlite3.DatabaseError as error:
         raise LogError(f"{path}: not a database of OpenCode's, or a damaged one ({error})") from None
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(f"{path.resolve().as_uri()}?{READ_ONLY[0]}", uri=True)
     try:
         database.execute("SELECT count(*) FROM sqlite_master")
@@ -100,29 +100,29 @@ def _opened(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _messages(database: sqlite3.Connection, session: str) -> Iterator[Json]:
+def _read_messages(database: sqlite3.Connection, session: str) -> Iterator[Json]:
     parts: dict[str, list[Any]] = defaultdict(list)
     for message, data in database.execute(
         "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY id", [session]
     ):
-        parts[message].append(_decoded(data))
+        parts[message].append(_decode_json(data))
     query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     for name, data in database.execute(query, [session]):
-        yield {"info": _named(_decoded(data), name), "parts": parts[name]}
+        yield {"info": _with_id(_decode_json(data), name), "parts": parts[name]}
 
 
-def _named(info: Any, name: str) -> Json | None:
+def _with_id(info: Any, name: str) -> Json | None:
     return {**info, "id": name} if isinstance(info, dict) else None
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
-        return _decoded(path.read_bytes())
+        return _decode_json(path.read_bytes())
     except OSError:
         return None
 
 
-def _decoded(data: Any) -> Any:
+def _decode_json(data: Any) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError):

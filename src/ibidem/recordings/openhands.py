@@ -22,11 +22,11 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from ..billing.usage import Usage
-from .chat import Chat, text_of
-from .counts import name_of, usage_of
-from .log import Log, seconds
+from .chat_builder import ChatBuilder, content_text
+from .log_file import Log, parse_timestamp
 from .reader import Reader
 from .recording import Json, RecordedSegment, Recording
+from .usage_fields import first_name, litellm_usage
 
 AGENT = "openhands"
 
@@ -50,21 +50,21 @@ SUMMARY = frozenset([object()])
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ContextStep:
     """Change of the context by one event."""
 
-    does: Literal["say", "answer", "result", "forget"]
+    action: Literal["say", "answer", "result", "forget"]
     events: frozenset[Any]
     at: float | None
     content: Any = None
     role: str = ""
     calls: tuple[Json, ...] = ()
-    call: str = ""
-    answer: str = ""
+    call_id: str = ""
+    response_id: str = ""
     """Id of the response, which several events can share."""
     model: str = ""
     usage: Usage | None = None
-    forgotten: frozenset[Any] = frozenset()
+    removed_events: frozenset[Any] = frozenset()
     first: int | None = None
     """First event to remove, if a condensation names a range from `first` to `last`."""
     last: int | None = None
@@ -73,148 +73,161 @@ class _Step:
 def _is_event(row: Json) -> bool:
     if row.get("kind") in KINDS:
         return "source" in row
-    named = isinstance(row.get("action"), str) or isinstance(row.get("observation"), str)
-    return named and {"id", "timestamp", "source"} <= row.keys()
+    has_type = isinstance(row.get("action"), str) or isinstance(row.get("observation"), str)
+    return has_type and {"id", "timestamp", "source"} <= row.keys()
 
 
 def _is_evaluation(row: Json) -> bool:
     return isinstance(row.get("history"), list) and "instance_id" in row and "trajectory" not in row
 
 
-def _knows(row: Json) -> bool:
+def _is_log_row(row: Json) -> bool:
     return _is_evaluation(row) or _is_event(row)
 
 
-class _Events:
+class _OpenHandsEvents:
     """Steps of a conversation in order. All events of one response are one step."""
 
     def __init__(self, model: str = "", usages: dict[str, Usage | None] | None = None) -> None:
-        self.steps: list[_Step] = []
+        self.steps: list[_ContextStep] = []
         self.head: Json = {}
         self._model = model
         self._usages = usages or {}
-        self._answers: dict[str, int] = {}
-        self._made: set[str] = set()
+        self._response_indexes: dict[str, int] = {}
+        self._call_ids: set[str] = set()
 
-    def event(self, event: Json) -> None:
-        at = seconds(event.get("timestamp"))
-        step = self._of_sdk(event) if "kind" in event else self._of_server(event)
+    def add_event(self, event: Json) -> None:
+        at = parse_timestamp(event.get("timestamp"))
+        step = self._sdk_step(event) if "kind" in event else self._server_step(event)
         if step is None:
             return
         step = replace(step, events=frozenset([event.get("id")]), at=at)
-        known = self._answers.get(step.answer) if step.answer else None
-        if known is None:
-            if step.answer:
-                self._answers[step.answer] = len(self.steps)
+        index = self._response_indexes.get(step.response_id) if step.response_id else None
+        if index is None:
+            if step.response_id:
+                self._response_indexes[step.response_id] = len(self.steps)
             self.steps.append(step)
         else:
-            before = self.steps[known]
-            told = {call["id"] for call in before.calls}
-            calls = (*before.calls, *(call for call in step.calls if call["id"] not in told))
-            self.steps[known] = replace(before, calls=calls, events=before.events | step.events)
+            before = self.steps[index]
+            known_ids = {call["id"] for call in before.calls}
+            calls = (*before.calls, *(call for call in step.calls if call["id"] not in known_ids))
+            self.steps[index] = replace(before, calls=calls, events=before.events | step.events)
 
-    def _say(self, role: str, content: Any) -> _Step:
-        return _Step("say", frozenset(), None, content, role)
+    def _message_step(self, role: str, content: Any) -> _ContextStep:
+        return _ContextStep("say", frozenset(), None, content, role)
 
-    def _result(self, call: Any, content: Any) -> _Step:
-        return _Step("result", frozenset(), None, content, call=_key(call))
+    def _result_step(self, call: Any, content: Any) -> _ContextStep:
+        return _ContextStep("result", frozenset(), None, content, call_id=_check_id(call))
 
-    def _answer(self, content: Any, calls: Iterable[Json], answer: str = "", response: Json | None = None) -> _Step:
+    def _response_step(
+        self, content: Any, calls: Iterable[Json], answer: str = "", response: Json | None = None
+    ) -> _ContextStep:
         response = response or {}
-        usage = usage_of(response.get("usage")) or self._usages.get(answer)
-        model = name_of(response.get("model"), self._model)
-        return _Step("answer", frozenset(), None, content, "", tuple(calls), "", answer, model, usage)
+        usage = litellm_usage(response.get("usage")) or self._usages.get(answer)
+        model = first_name(response.get("model"), self._model)
+        return _ContextStep("answer", frozenset(), None, content, "", tuple(calls), "", answer, model, usage)
 
     # The SDK.
 
-    def _of_sdk(self, event: Json) -> _Step | None:
+    def _sdk_step(self, event: Json) -> _ContextStep | None:
         match event["kind"]:
             case "SystemPromptEvent":
-                self._tools(event.get("tools"))
+                self._store_tools(event.get("tools"))
                 texts = [event["system_prompt"], event.get("dynamic_context")]
-                return self._say("system", text_of([text for text in texts if text]))
+                return self._message_step("system", content_text([text for text in texts if text]))
             case "MessageEvent":
                 message = event["llm_message"]
-                text = text_of([*_parts(message["content"]), *(event.get("extended_content") or ())])
+                text = content_text([*_content_parts(message["content"]), *(event.get("extended_content") or ())])
                 if message.get("role") == "assistant":
-                    return self._answer(text, (), event.get("llm_response_id") or "")
-                return self._say(message.get("role") or "user", text)
+                    return self._response_step(text, (), event.get("llm_response_id") or "")
+                return self._message_step(message.get("role") or "user", text)
             case "ActionEvent":
-                thought = text_of(event.get("thought")) or None
-                return self._answer(thought, [_call(event["tool_call"])], event.get("llm_response_id") or "")
+                text_before_call = content_text(event.get("thought")) or None
+                return self._response_step(
+                    text_before_call, [_parse_call(event["tool_call"])], event.get("llm_response_id") or ""
+                )
             case "ObservationEvent":
-                found = event["observation"]
-                return self._result(event["tool_call_id"], _framed(text_of(_parts(found["content"])), found))
+                observation = event["observation"]
+                return self._result_step(
+                    event["tool_call_id"],
+                    _with_metadata(content_text(_content_parts(observation["content"])), observation),
+                )
             case "AgentErrorEvent":
-                return self._result(event["tool_call_id"], event["error"])
+                return self._result_step(event["tool_call_id"], event["error"])
             case "UserRejectObservation":
-                return self._result(event["tool_call_id"], event.get("rejection_reason") or "")
+                return self._result_step(event["tool_call_id"], event.get("rejection_reason") or "")
             case "Condensation":
                 forgotten = frozenset(event.get("forgotten_event_ids") or ())
-                return _Step("forget", frozenset(), None, event.get("summary"), forgotten=forgotten)
+                return _ContextStep("forget", frozenset(), None, event.get("summary"), removed_events=forgotten)
         return None
 
-    def _tools(self, tools: Any) -> None:
+    def _store_tools(self, tools: Any) -> None:
         """Store tools in wire format. The newest SDK logs its own definitions, which cannot be converted."""
         if isinstance(tools, list) and tools and all(isinstance(tool, dict) and "function" in tool for tool in tools):
             self.head = {"tools": tools}
 
     # The older server.
 
-    def _of_server(self, event: Json) -> _Step | None:
+    def _server_step(self, event: Json) -> _ContextStep | None:
         if "observation" in event:
-            return self._observation(event)
+            return self._observation_step(event)
         arguments = event.get("args") or {}
         match event.get("action"), event.get("source"):
             case "system", _:
-                self._tools(arguments.get("tools"))
-                return self._say("system", arguments["content"])
+                self._store_tools(arguments.get("tools"))
+                return self._message_step("system", arguments["content"])
             case "message", "user":
-                return self._say("user", arguments["content"])
+                return self._message_step("user", arguments["content"])
             case "message", _:
-                return self._answer(arguments["content"], ())
+                return self._response_step(arguments["content"], ())
             case "condensation", _:
                 forgotten = frozenset(arguments.get("forgotten_event_ids") or ())
                 first, last = arguments.get("forgotten_events_start_id"), arguments.get("forgotten_events_end_id")
                 content = arguments.get("summary")
-                return _Step("forget", frozenset(), None, content, forgotten=forgotten, first=first, last=last)
+                return _ContextStep(
+                    "forget", frozenset(), None, content, removed_events=forgotten, first=first, last=last
+                )
             case action, "agent" if action in CALLS or action == "finish" or event.get("tool_call_metadata"):
-                return self._action(event, arguments)
+                return self._action_step(event, arguments)
         return None
 
-    def _action(self, event: Json, arguments: Json) -> _Step:
-        told = event.get("tool_call_metadata") or {}
-        response = told.get("model_response") or {}
-        thought = arguments.get("thought")
-        text = (thought.get("text") if isinstance(thought, dict) else thought) or None
+    def _action_step(self, event: Json, arguments: Json) -> _ContextStep:
+        metadata = event.get("tool_call_metadata") or {}
+        response = metadata.get("model_response") or {}
+        reasoning = arguments.get("thought")
+        text = (reasoning.get("text") if isinstance(reasoning, dict) else reasoning) or None
         if response.get("choices"):
             message = response["choices"][0]["message"]
-            calls = [_call(call) for call in message.get("tool_calls") or ()]
+            calls = [_parse_call(call) for call in message.get("tool_calls") or ()]
             content = message.get("content")
         else:
-            own = {key: value for key, value in arguments.items() if key not in BOOKKEEPING and value is not None}
-            call = told.get("tool_call_id") or f"call_{event['id']}"
-            calls = [{"id": call, "name": told.get("function_name") or event["action"], "arguments": own}]
+            call_arguments = {
+                key: value for key, value in arguments.items() if key not in BOOKKEEPING and value is not None
+            }
+            call = metadata.get("tool_call_id") or f"call_{event['id']}"
+            calls = [
+                {"id": call, "name": metadata.get("function_name") or event["action"], "arguments": call_arguments}
+            ]
             content = text
         calls = [call for call in calls if call["name"] != "finish"]
-        self._made.update(call["id"] for call in calls)
+        self._call_ids.update(call["id"] for call in calls)
         if not calls:
             content = content or text or arguments.get("final_thought") or ""
-        return self._answer(content, calls, response.get("id") or "", response)
+        return self._response_step(content, calls, response.get("id") or "", response)
 
-    def _observation(self, event: Json) -> _Step | None:
-        told = event.get("tool_call_metadata") or {}
-        call = told.get("tool_call_id") or f"call_{event.get('cause')}"
-        if told or call in self._made:
-            return self._result(call, _framed(event["content"], event.get("extras")))
+    def _observation_step(self, event: Json) -> _ContextStep | None:
+        metadata = event.get("tool_call_metadata") or {}
+        call = metadata.get("tool_call_id") or f"call_{event.get('cause')}"
+        if metadata or call in self._call_ids:
+            return self._result_step(call, _with_metadata(event["content"], event.get("extras")))
         if event["observation"] == "error":
-            return self._say("user", event["content"])
+            return self._message_step("user", event["content"])
         return None
 
 
-def _framed(text: Any, noted: Any) -> Any:
+def _with_metadata(text: Any, extras: Any) -> Any:
     """Return the output of a command as it was sent, with the metadata around it."""
-    metadata = noted.get("metadata") if isinstance(noted, dict) else None
+    metadata = extras.get("metadata") if isinstance(extras, dict) else None
     if not isinstance(text, str) or not isinstance(metadata, dict) or "exit_code" not in metadata:
         return text
     lines = [f"{metadata.get('prefix') or ''}{text}{metadata.get('suffix') or ''}"]
@@ -227,75 +240,75 @@ def _framed(text: Any, noted: Any) -> Any:
     return "\n".join(lines)
 
 
-def _parts(content: Any) -> list[Any]:
+def _content_parts(content: Any) -> list[Any]:
     return [{"text": content}] if isinstance(content, str) else content or []
 
 
-def _call(call: Json) -> Json:
+def _parse_call(call: Json) -> Json:
     function = call.get("function") or call
-    return {"id": _key(call["id"]), "name": function["name"], "arguments": function["arguments"]}
+    return {"id": _check_id(call["id"]), "name": function["name"], "arguments": function["arguments"]}
 
 
-def _key(value: Any) -> str:
+def _check_id(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} as the id of a call")
     return value
 
 
-def _segments(steps: Iterable[_Step]) -> list[RecordedSegment]:
-    chat, kept, latest = Chat(), list[_Step](), None
+def _build_segments(steps: Iterable[_ContextStep]) -> list[RecordedSegment]:
+    chat, context_steps, latest = ChatBuilder(), list[_ContextStep](), None
     segments: list[RecordedSegment] = []
     for step in steps:
-        if step.does == "forget":
-            after = _condensed(kept, step)
-            if after != kept:
-                segments.append(chat.done())
-                chat, kept = _replayed(after, segments[-1]), after
+        if step.action == "forget":
+            new_steps = _condense_steps(context_steps, step)
+            if new_steps != context_steps:
+                segments.append(chat.finish())
+                chat, context_steps = _rebuild_history(new_steps, segments[-1]), new_steps
         else:
-            kept.append(step)
-            _take(chat, step, latest)
-            latest = latest if step.does == "answer" else step.at
-    segments.append(chat.done())
+            context_steps.append(step)
+            _apply_step(chat, step, latest)
+            latest = latest if step.action == "answer" else step.at
+    segments.append(chat.finish())
     return [segment for segment in segments if segment.requests]
 
 
-def _take(chat: Chat, step: _Step, latest: float | None = None) -> None:
-    match step.does:
+def _apply_step(chat: ChatBuilder, step: _ContextStep, latest: float | None = None) -> None:
+    match step.action:
         case "say":
-            chat.say(step.role, step.content)
+            chat.add_message(step.role, step.content)
         case "result":
-            chat.result(step.call, step.content)
+            chat.add_result(step.call_id, step.content)
         case "answer":
             calls = list(step.calls)
-            chat.answer(step.content, calls, model=step.model, at=latest, answered=step.at, usage=step.usage)
+            chat.add_response(step.content, calls, model=step.model, at=latest, answered_at=step.at, usage=step.usage)
 
 
-def _condensed(kept: list[_Step], condensation: _Step) -> list[_Step]:
+def _condense_steps(context_steps: list[_ContextStep], condensation: _ContextStep) -> list[_ContextStep]:
     """Return the steps after a condensation. Its summary replaces removed steps and any earlier summary."""
-    after: list[_Step] = []
+    new_steps: list[_ContextStep] = []
     place = None
-    for step in kept:
-        replaced = step.events is SUMMARY and condensation.content
-        if replaced or all(_forgets(condensation, event) for event in step.events):
-            place = len(after) if place is None else place
+    for step in context_steps:
+        is_old_summary = step.events is SUMMARY and condensation.content
+        if is_old_summary or all(_removes_event(condensation, event) for event in step.events):
+            place = len(new_steps) if place is None else place
         else:
-            after.append(step)
+            new_steps.append(step)
     if condensation.content and place is not None:
-        after.insert(place, _Step("say", SUMMARY, condensation.at, condensation.content, "user"))
-    return after
+        new_steps.insert(place, _ContextStep("say", SUMMARY, condensation.at, condensation.content, "user"))
+    return new_steps
 
 
-def _forgets(condensation: _Step, event: Any) -> bool:
+def _removes_event(condensation: _ContextStep, event: Any) -> bool:
     first, last = condensation.first, condensation.last
-    ranged = isinstance(first, int) and isinstance(last, int) and isinstance(event, int) and first <= event <= last
-    return ranged or event in condensation.forgotten
+    is_in_range = isinstance(first, int) and isinstance(last, int) and isinstance(event, int) and first <= event <= last
+    return is_in_range or event in condensation.removed_events
 
 
-def _replayed(steps: list[_Step], before: RecordedSegment) -> Chat:
+def _rebuild_history(steps: list[_ContextStep], before: RecordedSegment) -> ChatBuilder:
     """Build a history from the remaining steps. It shares its unchanged prefix with the segment before."""
-    chat = Chat()
+    chat = ChatBuilder()
     for step in steps:
-        _take(chat, step)
+        _apply_step(chat, step)
     chat.segment.requests.clear()
     pairs = zip(before.history, chat.history, strict=False)
     same = [old for old, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
@@ -304,35 +317,35 @@ def _replayed(steps: list[_Step], before: RecordedSegment) -> Chat:
     return chat
 
 
-def _read(log: Log) -> Iterator[Recording]:
-    single = _Events()
+def _read_sessions(log: Log) -> Iterator[Recording]:
+    single = _OpenHandsEvents()
     for line, row in log.rows:
         if _is_evaluation(row):
-            yield _evaluation(log, line, row)
+            yield _read_evaluation(log, line, row)
         elif _is_event(row):
-            with log.tolerating(line):
-                single.event(row)
+            with log.skip_bad_line(line):
+                single.add_event(row)
     if single.steps:
-        yield Recording(AGENT, "openai-chat", _segments(single.steps), head=single.head)
+        yield Recording(AGENT, "openai-chat", _build_segments(single.steps), head=single.head)
 
 
-def _evaluation(log: Log, line: int, row: Json) -> Recording:
+def _read_evaluation(log: Log, line: int, row: Json) -> Recording:
     model, repository = "", ""
     usages: dict[str, Usage | None] = {}
-    with log.tolerating(line):
+    with log.skip_bad_line(line):
         repository = str((row.get("instance") or {}).get("repo") or "")
         metadata = row.get("metadata") or {}
         model = str((metadata.get("llm_config") or metadata.get("llm") or {}).get("model") or "")
         counts = (row.get("metrics") or {}).get("token_usages") or ()
-        usages = {count["response_id"]: usage_of(count) for count in counts if count.get("response_id")}
-    events = _Events(model, usages)
-    for found in row["history"]:
-        for event in found if isinstance(found, list) else [found]:  # old logs: pairs of action and result
-            with log.tolerating(line):
-                events.event(event)
+        usages = {count["response_id"]: litellm_usage(count) for count in counts if count.get("response_id")}
+    events = _OpenHandsEvents(model, usages)
+    for entry in row["history"]:
+        for event in entry if isinstance(entry, list) else [entry]:  # old logs: pairs of action and result
+            with log.skip_bad_line(line):
+                events.add_event(event)
     task = str(row["instance_id"])
-    segments = _segments(events.steps)
+    segments = _build_segments(events.steps)
     return Recording(AGENT, "openai-chat", segments, name=task, id=task, project=repository or task, head=events.head)
 
 
-READER = Reader(AGENT, _knows, _read)
+READER = Reader(AGENT, _is_log_row, _read_sessions)

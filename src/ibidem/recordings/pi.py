@@ -23,13 +23,22 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..billing.usage import Usage
-from ..model import string
-from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THOUGHTS, RESPONSES, State, image, text
-from .counts import count
-from .log import UNUSABLE, Log, seconds
+from ..model import string_or_empty
+from .history_builders import (
+    ANTHROPIC,
+    BUILDERS,
+    CHAT,
+    CHAT_THINKING_FIELDS,
+    RESPONSES,
+    HistoryState,
+    image_block,
+    text_block,
+)
+from .log_file import UNUSABLE, Log, parse_timestamp
 from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
+from .usage_fields import token_count
 
 COMPACTED = "The conversation history before this point was compacted into the following summary:"
 CAME_BACK = "The following is a summary of a branch that this conversation came back from:"
@@ -38,7 +47,7 @@ PICTURE_ONLY, NOTHING = "(see attached image)", "(no tool output)"
 Model = tuple[Any, ...]
 
 
-def knows(row: Json) -> bool:
+def is_log_row(row: Json) -> bool:
     match row:
         case {"type": "session", "id": str(), "timestamp": str(), "cwd": str()}:
             return True
@@ -47,146 +56,154 @@ def knows(row: Json) -> bool:
     return False
 
 
-def read(log: Log) -> Iterable[Recording]:
+def read_sessions(log: Log) -> Iterable[Recording]:
     header = next((row for _, row in log.rows if row.get("type") == "session"), {})
-    format_ = _format(_mostly(log))
-    tree = _Tree(_Sent(format_, (), frozenset(_answered(log))), header)
+    format_ = _format_of_api(_main_api(log))
+    tree = _EntryTree(_SentContext(format_, (), frozenset(_result_ids(log))), header)
     for line, row in log.rows:
-        with log.tolerating(line):
-            tree.take(row)
-    tree.sent.turns.done()
-    segments, project = tree.sent.turns.segments.done(), project_of(string(header.get("cwd")))
-    yield Recording("pi", format_, segments, id=string(header.get("id")), title=_name(log), project=project)
+        with log.skip_bad_line(line):
+            tree.add_row(row)
+    tree.context.turns.finish()
+    segments, project = tree.context.turns.segments.sent_segments(), project_of(string_or_empty(header.get("cwd")))
+    yield Recording(
+        "pi", format_, segments, id=string_or_empty(header.get("id")), title=_session_name(log), project=project
+    )
 
 
-def _name(log: Log) -> str:
+def _session_name(log: Log) -> str:
     """Return the name that the user gave the session. The last one counts."""
     names = (row.get("name") for _, row in log.rows if row.get("type") == "session_info")
     return next((name for name in reversed(list(names)) if isinstance(name, str) and name), "")
 
 
-def _mostly(log: Log) -> str:
+def _main_api(log: Log) -> str:
     """Return the API of most responses, because the user may have tried another one."""
-    used: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _, row in log.rows:
         match row.get("message"):
             case {"role": "assistant", "content": [_, *_], "api": str(api)}:
-                used[api] += 1
-    return max(used, key=used.__getitem__, default="")
+                counts[api] += 1
+    return max(counts, key=counts.__getitem__, default="")
 
 
-def _format(api: str) -> str:
+def _format_of_api(api: str) -> str:
     if api.endswith("-responses"):
         return RESPONSES
     return ANTHROPIC if api == "anthropic-messages" else CHAT
 
 
-def _answered(log: Log) -> Iterator[str]:
+def _result_ids(log: Log) -> Iterator[str]:
     for _, row in log.rows:
         match row.get("message"):
             case {"role": "toolResult", "toolCallId": str(call)}:
-                yield _bare(call)
+                yield _bare_call_id(call)
 
 
-class _Sent:
+class _SentContext:
     """Context as it is sent to one model."""
 
-    def __init__(self, format_: str, model: Model, answered: frozenset[str]) -> None:
+    def __init__(self, format_: str, model: Model, result_ids: frozenset[str]) -> None:
         self.format, self.model = format_, model
-        self.answered = answered
+        self.result_ids = result_ids
         """Ids of calls that have a result anywhere in the log."""
         self.turns = BUILDERS[format_]()
-        self.due: list[str] = []
+        self.due_calls: list[str] = []
         """Ids of calls that have no result yet."""
-        self.marked: _Mark | None = None
+        self.checkpoint: _ContextCheckpoint | None = None
         """Latest snapshot. It is current unless something was added after it."""
 
-    def mark(self) -> _Mark:
-        self.marked = _Mark(self, self.turns.state(), list(self.due))
-        return self.marked
+    def take_checkpoint(self) -> _ContextCheckpoint:
+        self.checkpoint = _ContextCheckpoint(self, self.turns.take_snapshot(), list(self.due_calls))
+        return self.checkpoint
 
-    def settle(self, calls: list[str]) -> None:
-        self.due = [call for call in self.due if call not in calls]
+    def add_missing_results(self, calls: list[str]) -> None:
+        self.due_calls = [call for call in self.due_calls if call not in calls]
         for call in calls:
-            self.turns.result(call, [text(UNANSWERED)], failed=True)
+            self.turns.add_result(call, [text_block(UNANSWERED)], is_error=True)
 
-    def say(self, blocks: list[Json]) -> None:
-        self.settle([call for call in self.due if call not in self.answered])
-        if said := [block for block in blocks if block["type"] != "text" or block["text"].strip()]:
-            self.turns.say(said)
+    def add_user(self, blocks: list[Json]) -> None:
+        self.add_missing_results([call for call in self.due_calls if call not in self.result_ids])
+        if visible_blocks := [block for block in blocks if block["type"] != "text" or block["text"].strip()]:
+            self.turns.add_user(visible_blocks)
 
-    def result(self, message: Json) -> None:
-        call, content = _bare(message["toolCallId"]), _blocks(message["content"])
-        if call in self.due:
-            self.due.remove(call)
+    def add_result(self, message: Json) -> None:
+        call, content = _bare_call_id(message["toolCallId"]), _content_blocks(message["content"])
+        if call in self.due_calls:
+            self.due_calls.remove(call)
         if not any(block["type"] == "text" and block["text"] for block in content):
-            content = [text(PICTURE_ONLY if content and content[0]["type"] == "image" else NOTHING), *content]
-        self.turns.result(call, content, failed=bool(message.get("isError")))
+            content = [text_block(PICTURE_ONLY if content and content[0]["type"] == "image" else NOTHING), *content]
+        self.turns.add_result(call, content, is_error=bool(message.get("isError")))
 
-    def answer(self, message: Json, sent: RecordedRequest | None) -> None:
-        self.settle(self.due)
-        history = self.turns.done()
-        lost = bool(history) and history[-1].get("role") == "assistant"
-        blocks = [block for one in message["content"] for block in self._answered(one, _model(message) == self.model)]
+    def add_response(self, message: Json, request: RecordedRequest | None) -> None:
+        self.add_missing_results(self.due_calls)
+        history = self.turns.finish()
+        has_lost_prompt = bool(history) and history[-1].get("role") == "assistant"
+        blocks = [
+            block
+            for one in message["content"]
+            for block in self._response_blocks(one, _model_key(message) == self.model)
+        ]
         if message.get("stopReason") in ("error", "aborted"):
             blocks = []
-        self.turns.answer(blocks, None if lost else sent)
-        self.due = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        self.turns.add_response(blocks, None if has_lost_prompt else request)
+        self.due_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
 
-    def _answered(self, block: Json, own: bool) -> list[Json]:
+    def _response_blocks(self, block: Json, is_own_model: bool) -> list[Json]:
         """Return the blocks of a response as they are sent: without blank texts, and with unsigned thinking as text."""
         match block["type"]:
             case "toolCall":
-                call = {"type": "tool_use", "id": _bare(block["id"]), "name": block["name"]}
+                call = {"type": "tool_use", "id": _bare_call_id(block["id"]), "name": block["name"]}
                 return [{**call, "input": block["arguments"]}]
             case "thinking" if block.get("redacted"):
-                return [{"type": "redacted_thinking", "data": block["thinkingSignature"]}] if own else []
-            case "thinking" if own and (signature := block.get("thinkingSignature")):
-                return self._thought(block["thinking"], signature)
+                return [{"type": "redacted_thinking", "data": block["thinkingSignature"]}] if is_own_model else []
+            case "thinking" if is_own_model and (signature := block.get("thinkingSignature")):
+                return self._thinking_blocks(block["thinking"], signature)
             case "text" | "thinking" as kind if block[kind].strip():
-                return [text(block[kind])] if kind == "text" or not own or self.format == ANTHROPIC else []
+                return (
+                    [text_block(block[kind])] if kind == "text" or not is_own_model or self.format == ANTHROPIC else []
+                )
         return []
 
-    def _thought(self, thinking: str, signature: str) -> list[Json]:
+    def _thinking_blocks(self, thinking: str, signature: str) -> list[Json]:
         """Convert signed thinking. Depending on the API, the signature is Anthropic's, an item or a field name."""
-        if self.format == ANTHROPIC or (self.format == CHAT and signature in CHAT_THOUGHTS and thinking.strip()):
+        if self.format == ANTHROPIC or (self.format == CHAT and signature in CHAT_THINKING_FIELDS and thinking.strip()):
             return [{"type": "thinking", "thinking": thinking, "signature": signature}]
-        item = _object(signature) if self.format == RESPONSES else {}
+        item = _parse_object(signature) if self.format == RESPONSES else {}
         return [item] if item.get("type") == "reasoning" else []
 
 
-class _Mark(NamedTuple):
+class _ContextCheckpoint(NamedTuple):
     """Snapshot of a context. To continue from it, the context itself is used if unchanged, otherwise a copy."""
 
-    sent: _Sent
-    state: State
-    due: list[str]
+    context: _SentContext
+    state: HistoryState
+    due_calls: list[str]
 
-    def resumed(self) -> _Sent:
-        if self.sent.marked is self:
-            return self.sent
-        copy = _Sent(self.sent.format, self.sent.model, self.sent.answered)
-        copy.turns.resume(self.state)
-        copy.due = list(self.due)
-        return copy
+    def resume_context(self) -> _SentContext:
+        if self.context.checkpoint is self:
+            return self.context
+        context_copy = _SentContext(self.context.format, self.context.model, self.context.result_ids)
+        context_copy.turns.restore_snapshot(self.state)
+        context_copy.due_calls = list(self.due_calls)
+        return context_copy
 
 
-class _Tree:
-    def __init__(self, sent: _Sent, header: Json) -> None:
-        self.sent = sent
+class _EntryTree:
+    def __init__(self, context: _SentContext, header: Json) -> None:
+        self.context = context
         self.entries: dict[str, Json] = {}
         self.parents: dict[str, str | None] = {}
         self.order: list[str] = []
         self.leaf: str | None = None
-        self.at: float | None = None
-        self._marks: dict[tuple[str, Model], _Mark] = {}
+        self.latest_time: float | None = None
+        self._checkpoints: dict[tuple[str, Model], _ContextCheckpoint] = {}
         """Snapshots of the context, by entry and model."""
-        self._edits: set[str] = set()
+        self._edited_ids: set[str] = set()
         """Ids of entries that are replaced by a context edit."""
-        forked = header.get("parentSession") or header.get("branchedFrom")
-        self.born = seconds(header.get("timestamp")) if forked else None
+        is_fork = header.get("parentSession") or header.get("branchedFrom")
+        self.forked_at = parse_timestamp(header.get("timestamp")) if is_fork else None
 
-    def take(self, row: Json) -> None:
+    def add_row(self, row: Json) -> None:
         name = row.get("id")
         name = name if isinstance(name, str) else f"#{len(self.order)}"
         self.order.append(name)
@@ -199,141 +216,145 @@ class _Tree:
         self.entries[name], self.parents[name] = row, parent
         before, self.leaf = self.leaf, name
         if row["type"] == "context_edit":
-            self._edits.add(str(row.get("targetId")))
+            self._edited_ids.add(str(row.get("targetId")))
         if row["type"] in ("compaction", "context_edit"):
-            self._go_to(name, "compaction" if row["type"] == "compaction" else "micro-compaction")
-            self.at = seconds(row["timestamp"])
+            self._move_to(name, "compaction" if row["type"] == "compaction" else "micro-compaction")
+            self.latest_time = parse_timestamp(row["timestamp"])
             return
         if parent != before:
-            self._go_to(parent, "rewind")
-        if (model := _model(row.get("message"))) and model != self.sent.model:
-            self.sent.model = model
-            self._go_to(parent, "rewind")
-        self._add(self.sent, row, told=True)
+            self._move_to(parent, "rewind")
+        if (model := _model_key(row.get("message"))) and model != self.context.model:
+            self.context.model = model
+            self._move_to(parent, "rewind")
+        self._add_entry(self.context, row, is_new=True)
 
-    def _go_to(self, name: str | None, cause: Cause) -> None:
-        fresh = self._sent_at(name)
-        self.sent.turns.restart(fresh.turns.whole(), cause)
-        own = fresh.turns.history
-        own[:] = self.sent.turns.history[: len(own)]  # equal values, but the objects that segments share
-        self.sent.due = list(fresh.due)
+    def _move_to(self, name: str | None, cause: Cause) -> None:
+        new_context = self._context_at(name)
+        self.context.turns.restart_history(new_context.turns.full_history(), cause)
+        new_history = new_context.turns.history
+        new_history[:] = self.context.turns.history[
+            : len(new_history)
+        ]  # equal values, but the objects that segments share
+        self.context.due_calls = list(new_context.due_calls)
 
-    def _sent_at(self, name: str | None) -> _Sent:
+    def _context_at(self, name: str | None) -> _SentContext:
         """Return the context of the model at an entry, built from the nearest snapshot on the path to the root."""
-        model, way = self.sent.model, list[str]()
-        while name is not None and (name, model) not in self._marks and not self._rewrites(name):
-            way.append(name)
+        model, path = self.context.model, list[str]()
+        while name is not None and (name, model) not in self._checkpoints and not self._is_rewrite(name):
+            path.append(name)
             name = self.parents[name]
-        fresh = _Sent(self.sent.format, model, self.sent.answered)
-        if name is not None and (name, model) in self._marks:
-            fresh = self._marks[name, model].resumed()
+        context = _SentContext(self.context.format, model, self.context.result_ids)
+        if name is not None and (name, model) in self._checkpoints:
+            context = self._checkpoints[name, model].resume_context()
         elif name is not None:
-            self._tell_again(fresh, self._context(name))
-            self._marks[name, model] = fresh.mark()
-        for each in reversed(way):
-            self._tell_again(fresh, [self.entries[each]])
-            self._marks[each, model] = fresh.mark()
-        return fresh
+            self._replay_entries(context, self._path_entries(name))
+            self._checkpoints[name, model] = context.take_checkpoint()
+        for each in reversed(path):
+            self._replay_entries(context, [self.entries[each]])
+            self._checkpoints[each, model] = context.take_checkpoint()
+        return context
 
-    def _rewrites(self, name: str) -> bool:
+    def _is_rewrite(self, name: str) -> bool:
         """Return True if the context at this entry is not just its parent's context plus the entry."""
-        return self.entries[name]["type"] in ("compaction", "context_edit") or name in self._edits
+        return self.entries[name]["type"] in ("compaction", "context_edit") or name in self._edited_ids
 
-    def _tell_again(self, sent: _Sent, rows: list[Json]) -> None:
+    def _replay_entries(self, context: _SentContext, rows: list[Json]) -> None:
         for row in rows:
             with suppress(*UNUSABLE):  # already reported when its line was read
-                self._add(sent, row, told=False)
+                self._add_entry(context, row, is_new=False)
 
-    def _context(self, name: str | None) -> list[Json]:
-        way: list[str] = []
+    def _path_entries(self, name: str | None) -> list[Json]:
+        path: list[str] = []
         while name is not None:
-            way.append(name)
+            path.append(name)
             name = self.parents[name]
-        way.reverse()
-        last = max((n for n, name in enumerate(way) if self.entries[name]["type"] == "compaction"), default=None)
+        path.reverse()
+        last = max((n for n, name in enumerate(path) if self.entries[name]["type"] == "compaction"), default=None)
         if last is not None:
-            summary = self.entries[way[last]]
+            summary = self.entries[path[last]]
             first = summary.get("firstKeptEntryId")
             if first is None and isinstance(index := summary.get("firstKeptEntryIndex"), int):
                 first = self.order[index]
-            kept = way[way.index(first) : last] if first in way[:last] else []
-            way = [way[last], *kept, *way[last + 1 :]]
-        return self._edited(way)
+            retained = path[path.index(first) : last] if first in path[:last] else []
+            path = [path[last], *retained, *path[last + 1 :]]
+        return self._edited_entries(path)
 
-    def _edited(self, way: list[str]) -> list[Json]:
+    def _edited_entries(self, path: list[str]) -> list[Json]:
         """Return the entries of a path, each with its last edited content."""
-        rows = [self.entries[name] for name in way]
+        rows = [self.entries[name] for name in path]
         edits = {row.get("targetId"): row.get("replacement") for row in rows if row["type"] == "context_edit"}
-        found = [_edit(row, edits[name]) if name in edits else row for name, row in zip(way, rows, strict=True)]
-        return [row for number, row in enumerate(found) if row and (not number or row["type"] != "compaction")]
+        entries = [
+            _with_replacement(row, edits[name]) if name in edits else row for name, row in zip(path, rows, strict=True)
+        ]
+        return [row for number, row in enumerate(entries) if row and (not number or row["type"] != "compaction")]
 
-    def _add(self, sent: _Sent, row: Json, *, told: bool) -> None:
+    def _add_entry(self, context: _SentContext, row: Json, *, is_new: bool) -> None:
         match row["type"]:
             case "message" if row["message"]["role"] == "assistant":
-                sent.answer(row["message"], self._request(row, row["message"]) if told else None)
+                context.add_response(row["message"], self._recorded_request(row, row["message"]) if is_new else None)
                 return
             case "message":
-                _tell(sent, row["message"])
+                _add_message(context, row["message"])
             case "custom_message":
-                sent.say(_blocks(row["content"]))
+                context.add_user(_content_blocks(row["content"]))
             case "branch_summary" if row["summary"]:
-                sent.say([text(f"{CAME_BACK}\n\n<summary>\n{row['summary']}</summary>")])
+                context.add_user([text_block(f"{CAME_BACK}\n\n<summary>\n{row['summary']}</summary>")])
             case "compaction":
-                sent.say([text(f"{COMPACTED}\n\n<summary>\n{row['summary']}\n</summary>")])
+                context.add_user([text_block(f"{COMPACTED}\n\n<summary>\n{row['summary']}\n</summary>")])
             case _:
                 return
-        if told:
-            self.at = seconds(row.get("timestamp"))
+        if is_new:
+            self.latest_time = parse_timestamp(row.get("timestamp"))
 
-    def _request(self, row: Json, message: Json) -> RecordedRequest | None:
-        answered, usage = seconds(row.get("timestamp")), _usage(message.get("usage"))
-        copied = self.born is not None and answered is not None and answered < self.born
-        if copied or not (message["content"] or usage):
+    def _recorded_request(self, row: Json, message: Json) -> RecordedRequest | None:
+        answered_at, usage = parse_timestamp(row.get("timestamp")), _parse_usage(message.get("usage"))
+        is_copy = self.forked_at is not None and answered_at is not None and answered_at < self.forked_at
+        if is_copy or not (message["content"] or usage):
             return None
-        return RecordedRequest(0, message.get("model") or "", self.at, answered, usage)
+        return RecordedRequest(0, message.get("model") or "", self.latest_time, answered_at, usage)
 
 
-def _model(message: Any) -> Model:
+def _model_key(message: Any) -> Model:
     match message:
         case {"role": "assistant"}:
             return tuple(str(message.get(key)) for key in ("provider", "api", "model"))
     return ()
 
 
-def _edit(row: Json, replacement: Any) -> Json | None:
+def _with_replacement(row: Json, replacement: Any) -> Json | None:
     if replacement is None:
         return None
     content = replacement["content"]
     if row["type"] == "message":
-        told = [text(content)] if isinstance(content, str) else content
-        return {**row, "message": {**row["message"], "content": told}}
+        blocks = [text_block(content)] if isinstance(content, str) else content
+        return {**row, "message": {**row["message"], "content": blocks}}
     return {**row, "content": content}
 
 
-def _object(written: str) -> Json:
+def _parse_object(text: str) -> Json:
     try:
-        found = json.loads(written)
+        value = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _bare(call: str) -> str:
+def _bare_call_id(call: str) -> str:
     """Return the id of a call without the item id that may follow it."""
     return call.partition("|")[0]
 
 
-def _tell(sent: _Sent, message: Json) -> None:
+def _add_message(context: _SentContext, message: Json) -> None:
     match message["role"]:
         case "toolResult":
-            sent.result(message)
+            context.add_result(message)
         case "user" | "custom" | "hookMessage":
-            sent.say(_blocks(message["content"]))
+            context.add_user(_content_blocks(message["content"]))
         case "bashExecution" if not message.get("excludeFromContext"):
-            sent.say([text(_ran(message))])
+            context.add_user([text_block(_command_text(message))])
 
 
-def _ran(message: Json) -> str:
+def _command_text(message: Json) -> str:
     """Return the text that the model gets for a command of the user."""
     output = f"```\n{message['output']}\n```" if message.get("output") else "(no output)"
     ending = ""
@@ -346,29 +367,29 @@ def _ran(message: Json) -> str:
     return f"Ran `{message['command']}`\n{output}{ending}"
 
 
-def _blocks(content: str | list[Json]) -> list[Json]:
+def _content_blocks(content: str | list[Json]) -> list[Json]:
     if isinstance(content, str):
-        return [text(content)]
+        return [text_block(content)]
     return [
-        image(block["mimeType"], block["data"]) if block["type"] == "image" else text(block["text"])
+        image_block(block["mimeType"], block["data"]) if block["type"] == "image" else text_block(block["text"])
         for block in content
     ]
 
 
-def _usage(usage: Any) -> Usage | None:
+def _parse_usage(usage: Any) -> Usage | None:
     """Convert usage; None if the response was cut off before any usage was reported."""
     if not isinstance(usage, dict):
         return None
-    long = min(count(usage.get("cacheWrite1h")), count(usage.get("cacheWrite")))
-    found = Usage(
-        count(usage.get("input")),
-        count(usage.get("cacheRead")),
-        count(usage.get("cacheWrite")) - long,
+    long = min(token_count(usage.get("cacheWrite1h")), token_count(usage.get("cacheWrite")))
+    result = Usage(
+        token_count(usage.get("input")),
+        token_count(usage.get("cacheRead")),
+        token_count(usage.get("cacheWrite")) - long,
         long,
-        count(usage.get("output")),
-        count(usage.get("reasoning")),
+        token_count(usage.get("output")),
+        token_count(usage.get("reasoning")),
     )
-    return found if found.input else None
+    return result if result.input else None
 
 
-READER = Reader("pi", knows, read)
+READER = Reader("pi", is_log_row, read_sessions)

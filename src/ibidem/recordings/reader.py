@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from .log import Log
+from .log_file import Log
 from .recording import Json, Recording
 
 

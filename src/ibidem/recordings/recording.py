@@ -54,12 +54,12 @@ class RecordedSegment:
     cause: Cause = "start"
 
     @property
-    def apart(self) -> bool:
+    def is_compressed(self) -> bool:
         """True if the history is compressed in memory and shares no entry with another segment."""
         return False
 
 
-class Skipped(NamedTuple):
+class SkippedLine(NamedTuple):
     """A line of a log that could not be used."""
 
     line: int
@@ -70,7 +70,7 @@ class RequestBody(NamedTuple):
     """A request as it was sent, in its provider's format."""
 
     body: Json
-    sent: RecordedRequest
+    request: RecordedRequest
 
 
 @dataclass(slots=True)
@@ -94,13 +94,15 @@ class Recording:
     """Host that received the requests, if the recording has it."""
     head: Json = field(default_factory=dict)
     """Request parameters, such as system prompt and tools, if the log has them."""
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[SkippedLine] = field(default_factory=list)
     """Unusable lines of the file; only on its first session."""
 
     @property
     def models(self) -> list[str]:
         """Names of the models, in the order of their first use."""
-        return list(dict.fromkeys(sent.model for segment in self.segments for sent in segment.requests if sent.model))
+        return list(
+            dict.fromkeys(request.model for segment in self.segments for request in segment.requests if request.model)
+        )
 
     @property
     def length(self) -> int:
@@ -109,14 +111,14 @@ class Recording:
 
     def requests(self) -> Iterator[RequestBody]:
         """Yield every request. Bodies are created on demand and share their messages."""
-        key = formats.named(self.format).history_key
+        key = formats.format_named(self.format).history_key
         for segment in self.segments:
             for sent in segment.requests:
                 model = {"model": sent.model} if sent.model else {}
                 yield RequestBody({**model, **self.head, key: segment.history[: sent.length]}, sent)
 
 
-def by_model(entry: Json) -> bool:
+def is_model_entry(entry: Json) -> bool:
     """Return True if the model wrote this entry: a message with its role, or an item such as a call or reasoning."""
     if "role" in entry:
         return entry["role"] in ("assistant", "model")

@@ -68,20 +68,22 @@ def rank_points(points: Sequence[ChartPoint], low: float, high: float) -> Rankin
     """Lay out savings by session, best first. `low` and `high` are the limits of all charts on the page."""
     low, high = max(min(low, 0.0), MIN_SHARE), max(high, 0.0) or 0.01
     each = ceil(len(points) / MAX_BARS)
-    shown = [points[min(start + each, len(points)) - 1] for start in range(0, len(points), each)]
+    bar_points = [points[min(start + each, len(points)) - 1] for start in range(0, len(points), each)]
     grid = [
         GridLine((high - tick) / (high - low), "" if abs(tick) < 1e-9 else f"{sign(tick)}{abs(tick):.0%}", tick > 0)
-        for tick in _ticks(low, high)
+        for tick in _grid_ticks(low, high)
     ]
-    return Ranking(grid, list(_bars(shown, low, high)), each, any(point.share < MIN_SHARE for point in points))
+    return Ranking(
+        grid, list(_draw_bars(bar_points, low, high)), each, any(point.share < MIN_SHARE for point in points)
+    )
 
 
-def _ticks(low: float, high: float) -> Iterator[float]:
+def _grid_ticks(low: float, high: float) -> Iterator[float]:
     tick = next((tick for tick in TICKS if (high - low) / tick <= 5), TICKS[-1])
     yield from (number * tick for number in range(ceil(low / tick), floor(high / tick) + 1))
 
 
-def _bars(points: Sequence[ChartPoint], low: float, high: float) -> Iterator[RankedBar]:
+def _draw_bars(points: Sequence[ChartPoint], low: float, high: float) -> Iterator[RankedBar]:
     step = min(100 / len(points), MAX_BAR_PERCENT)
     width = step * 0.8 if len(points) <= 150 else step + 0.15  # many narrow bars overlap slightly, to hide the seams
     zero = high / (high - low) * 100

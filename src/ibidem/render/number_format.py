@@ -32,8 +32,8 @@ def tokens(count: float) -> str:
     size = abs(count)
     if size < 10_000:
         return f"{sign(count)}{format_fixed(size, 0)}"
-    shown = f"{format_fixed(size / 1e3, 1)}k" if size < 1e6 else f"{format_fixed(size / 1e6, 2)}M"
-    return f"{sign(count)}{shown}"
+    text = f"{format_fixed(size / 1e3, 1)}k" if size < 1e6 else f"{format_fixed(size / 1e6, 2)}M"
+    return f"{sign(count)}{text}"
 
 
 def percent(share: float | None, signed: bool = False) -> str:

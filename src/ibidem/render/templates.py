@@ -27,16 +27,16 @@ def read_asset(package: str, name: str) -> str:
 
 def check_jinja() -> None:
     """Raise IbidemError with the install command if Jinja2 is missing. Call it before long work."""
-    _environment()
+    _get_environment()
 
 
 def fill_template(name: str, **values: Any) -> str:
     """Fill a template, named by its path below the package: `report/page.html`."""
-    return _environment().get_template(name).render(**values)
+    return _get_environment().get_template(name).render(**values)
 
 
 @cache
-def _environment() -> Environment:
+def _get_environment() -> Environment:
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup
@@ -70,12 +70,12 @@ def page_assets(style: str, script: str = "", style_policy: str = "") -> dict[st
     """Make the values for render/page.html: style, script, and a content security policy that allows only these."""
     from markupsafe import Markup
 
-    allowed = f"style-src {style_policy or _digest(style)}"
+    sources = f"style-src {style_policy or _csp_hash(style)}"
     if script:
-        allowed += f"; script-src {_digest(script)}"
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+        sources += f"; script-src {_csp_hash(script)}"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     return {"style": Markup(style), "script": Markup(script), "policy": Markup(policy)}
 
 
-def _digest(source: str) -> str:
+def _csp_hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

@@ -23,7 +23,7 @@ class Bar(NamedTuple):
     """Share of the column's width."""
     style: str
 
-    def drawn(self, width: int) -> Text:
+    def draw_text(self, width: int) -> Text:
         eighths = round(max(0.0, min(1.0, self.part)) * width * 8)
         return Text(("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()[:width], self.style)
 
@@ -34,9 +34,9 @@ class TitledCell(NamedTuple):
     words: str
     below: str
 
-    def drawn(self, width: int, cut: str) -> Text:
+    def draw_text(self, width: int, cut: str) -> Text:
         return Text("\n").join(
-            [Text(_begun(self.words, width, cut)), Text(_begun(f"  {self.below}", width, cut), "dim")]
+            [Text(_cut_end(self.words, width, cut)), Text(_cut_end(f"  {self.below}", width, cut), "dim")]
         )
 
 
@@ -44,16 +44,16 @@ TableCell = str | Text | Bar | TitledCell
 TableRow = Sequence[TableCell]
 
 
-def say(console: Console, text: str, style: str = "") -> None:
+def print_text(console: Console, text: str, style: str = "") -> None:
     """Print a text without parsing it as markup."""
     console.print(Text(text, style=style))
 
 
-def table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
+def print_table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
     """Print a table. In a narrow terminal, bars become shorter, then names; numbers are never cut."""
     if not rows:
         return
-    widths = [max(_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    widths = [max(_cell_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     spare = console.width - sum(widths) - 2 * (len(widths) - 1)
     for place in (len(head) - 1, 0):
         if place == 0 or not head[place]:
@@ -61,17 +61,20 @@ def table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> No
             cut = min(max(0, -spare), max(0, widths[place] - least))
             widths[place] -= cut
             spare += cut
-    drawn = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
+    grid = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
     mark = cut_mark(console)
     for place, name in enumerate(head):
         text = place == 0 or not name  # a column without a name holds bars
-        drawn.add_column(
-            _cell(name, widths[place], mark), justify="left" if text else "right", no_wrap=True, min_width=widths[place]
+        grid.add_column(
+            _draw_cell(name, widths[place], mark),
+            justify="left" if text else "right",
+            no_wrap=True,
+            min_width=widths[place],
         )
     for row in rows:
-        drawn.add_row(*(_cell(cell, width, mark) for cell, width in zip(row, widths, strict=True)))
+        grid.add_row(*(_draw_cell(cell, width, mark) for cell, width in zip(row, widths, strict=True)))
     console.print()
-    console.print(drawn, crop=False)
+    console.print(grid, crop=False)
 
 
 def cut_mark(console: Console) -> str:
@@ -83,27 +86,27 @@ def cut_mark(console: Console) -> str:
     return "…"
 
 
-def _width(cell: TableCell) -> int:
+def _cell_width(cell: TableCell) -> int:
     if isinstance(cell, TitledCell):
         return max(cell_len(cell.words), cell_len(cell.below) + 2)
     return BAR_LENGTH if isinstance(cell, Bar) else cell_len(str(cell))
 
 
-def _cell(cell: TableCell, width: int, cut: str) -> Text:
+def _draw_cell(cell: TableCell, width: int, cut: str) -> Text:
     if isinstance(cell, Bar):
-        return cell.drawn(width)
+        return cell.draw_text(width)
     if isinstance(cell, TitledCell):
-        return cell.drawn(width, cut)
+        return cell.draw_text(width, cut)
     text = cell if isinstance(cell, Text) else Text(cell)
     if cell_len(text.plain) <= width:
         return text
-    rest = text.plain[1 - width :]
-    while cell_len(rest) >= width:
-        rest = rest[1:]
-    return Text(cut + rest, text.style)
+    tail = text.plain[1 - width :]
+    while cell_len(tail) >= width:
+        tail = tail[1:]
+    return Text(cut + tail, text.style)
 
 
-def _begun(text: str, width: int, cut: str) -> str:
+def _cut_end(text: str, width: int, cut: str) -> str:
     """Cut a text at its end to this width."""
     if cell_len(text) <= width:
         return text
@@ -113,15 +116,15 @@ def _begun(text: str, width: int, cut: str) -> str:
     return start.rstrip() + cut
 
 
-def ending(console: Console, name: str, width: int) -> str:
+def cut_start(console: Console, name: str, width: int) -> str:
     """Cut a path at its start to this width, because its end is the informative part."""
-    return _cell(short(name), max(width, LEAST_NAME), cut_mark(console)).plain
+    return _draw_cell(single_line(name), max(width, LEAST_NAME), cut_mark(console)).plain
 
 
-def colour(saved: float) -> str:
+def saving_color(saved: float) -> str:
     return "green" if saved > 0.0005 else "red" if saved < -0.0005 else ""
 
 
-def short(name: str) -> str:
+def single_line(name: str) -> str:
     """Replace line breaks and other unprintable characters, so that a name takes one line."""
     return "".join(char if char.isprintable() else "�" for char in name)

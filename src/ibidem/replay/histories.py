@@ -20,10 +20,10 @@ class CountsByHash:
 
     def __call__(self, text: str) -> int:
         key = hash(text)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._count(text)
-        return found
+        count = self._known.get(key)
+        if count is None:
+            count = self._known[key] = self._count(text)
+        return count
 
 
 class Histories(Sequence[Sequence[Message]]):
@@ -33,13 +33,15 @@ class Histories(Sequence[Sequence[Message]]):
     all memory.
     """
 
-    def __init__(self, session: Recording, left: Callable[[], object] = lambda: None, whole: bool = False) -> None:
+    def __init__(
+        self, session: Recording, on_drop: Callable[[], object] = lambda: None, keep_all: bool = False
+    ) -> None:
         """`left` is called when a segment is dropped. `whole`: keep all segments in memory, for repeated access."""
-        self._segments, self._dialect, self._left = session.segments, formats.named(session.format), left
+        self._segments, self._dialect, self._left = session.segments, formats.format_named(session.format), on_drop
         self._read: dict[int, Message] = {}
         """Identity of a shared entry → parsed message."""
-        kept = [number for number, segment in enumerate(self._segments) if whole or not segment.apart]
-        self._kept = {number: self._shared(number) for number in kept}
+        numbers = [number for number, segment in enumerate(self._segments) if keep_all or not segment.is_compressed]
+        self._kept = {number: self._parse_shared(number) for number in numbers}
         self._number = -1
         self._now: list[Message] = []
 
@@ -54,31 +56,33 @@ class Histories(Sequence[Sequence[Message]]):
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(len(self)))]
         number = range(len(self))[at]
-        return self._kept[number] if number in self._kept else self._apart(number)
+        return self._kept[number] if number in self._kept else self._parse_separate(number)
 
-    def key(self, message: Message) -> Hashable:
+    def entry_key(self, message: Message) -> Hashable:
         """Make a key for a message's entry: equal in all segments that share it, and after it is parsed again."""
         here = self._now[message.index] if message.index < len(self._now) else None
         return (self._number, message.index) if here is message else id(message.wire)
 
-    def keys(self, number: int) -> list[Hashable]:
+    def entry_keys(self, number: int) -> list[Hashable]:
         """List the keys of a segment's entries."""
         if number not in self._kept:
             return [(number, place) for place in range(len(self[number]))]
         return [id(message.wire) for message in self._kept[number]]
 
-    def _shared(self, number: int) -> list[Message]:
+    def _parse_shared(self, number: int) -> list[Message]:
         history = []
         for index, wire in enumerate(self._segments[number].history):
             message = self._read.get(id(wire))
             if message is None or message.index != index:
-                message = self._read[id(wire)] = self._dialect.read(index, wire)
+                message = self._read[id(wire)] = self._dialect.read_message(index, wire)
             history.append(message)
         return history
 
-    def _apart(self, number: int) -> list[Message]:
+    def _parse_separate(self, number: int) -> list[Message]:
         if number != self._number:
             self._number, self._now = number, []
             self._left()
-            self._now = [self._dialect.read(index, wire) for index, wire in enumerate(self._segments[number].history)]
+            self._now = [
+                self._dialect.read_message(index, wire) for index, wire in enumerate(self._segments[number].history)
+            ]
         return self._now

@@ -27,13 +27,13 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from ..calls import decoded
-from ..calls.file_access import touches
 from ..model import Message, Path, Text, ToolCall, ToolResult
 from ..plan import Edit
 from ..strategies.arrival.backrefs import BackReferences
-from ..strategies.revision.names import loose_names
-from ..strategies.revision.rewrites import CONTENT_KEYS, REPLACED_KEYS
+from ..strategies.revision.file_names import loose_names
+from ..strategies.revision.stale_arguments import CONTENT_KEYS, REPLACED_KEYS
+from ..tool_arguments import decode_arguments
+from ..tool_arguments.file_access import file_accesses
 
 Purpose = Literal["edit", "command", "answer"]
 
@@ -91,7 +91,7 @@ class UsedEdit(NamedTuple):
     holders: tuple[int, ...]
 
 
-class Output(NamedTuple):
+class RecordedOutput(NamedTuple):
     """A recorded output: its lines and edits that use text of the request."""
 
     request: int
@@ -99,19 +99,19 @@ class Output(NamedTuple):
     edits: list[UsedEdit]
 
 
-class Outputs(NamedTuple):
+class SegmentOutputs(NamedTuple):
     """The outputs of a segment. Requests are counted from 0 within it."""
 
     texts: list[HistoryText]
     at: dict[tuple[int, Path], int]
     """Message and path → number of the text."""
     by_message: dict[int, list[int]]
-    all: list[Output]
+    all: list[RecordedOutput]
     edits: int
     """Edits with an old text, in all outputs."""
 
 
-class Evicted(NamedTuple):
+class EvictedText(NamedTuple):
     """An edit that removed text from requests `first` to `last` (not included)."""
 
     first: int
@@ -141,19 +141,19 @@ class Need(NamedTuple):
 # ── outputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def outputs_of(history: Sequence[Message], lengths: Sequence[int]) -> Outputs:
+def read_outputs(history: Sequence[Message], lengths: Sequence[int]) -> SegmentOutputs:
     """Read a segment: its texts, and the lines and edits of each output. `lengths`: entries of the history per
     request."""
     reader = _Reader(history, lengths)
-    found = Outputs([], {}, {}, [], 0)
+    outputs = SegmentOutputs([], {}, {}, [], 0)
     edits = 0
     for request, (first, last) in enumerate(reader.outputs):
-        reader.take(history[len(found.by_message) : first], request, found)
-        output = reader.read_output(history[first:last], request, found)
+        reader.add_texts(history[len(outputs.by_message) : first], request, outputs)
+        output = reader.read_output(history[first:last], request, outputs)
         edits += reader.edits
         if output.lines or output.edits:
-            found.all.append(output)
-    return found._replace(edits=edits)
+            outputs.all.append(output)
+    return outputs._replace(edits=edits)
 
 
 class _Reader:
@@ -172,55 +172,60 @@ class _Reader:
         self._called: dict[str, ToolCall] = {}
         outputs = [message for first, last in self.outputs for message in history[first:last]]
         for message in outputs:
-            for _, text, _ in _texts(message, {}):
-                self._holders.update((line, []) for line in lines_of(text))
+            for _, text, _ in _message_texts(message, {}):
+                self._holders.update((line, []) for line in comparable_lines(text))
             for call in message.calls:
                 for old in old_texts(call):
-                    self._holders.setdefault(_anchor(old), [])
-        self._normalized = lru_cache(MAX_NORMALIZED)(normalized)
+                    self._holders.setdefault(_longest_line(old), [])
+        self._normalized = lru_cache(MAX_NORMALIZED)(normalize_text)
 
-    def take(self, messages: Iterable[Message], request: int, found: Outputs) -> None:
+    def add_texts(self, messages: Iterable[Message], request: int, outputs: SegmentOutputs) -> None:
         """Add the texts that are new in a request."""
         for message in messages:
-            numbers = found.by_message[message.index] = []
+            numbers = outputs.by_message[message.index] = []
             for call in message.calls:
                 self._called[call.id] = call
-            for path, text, owner in _texts(message, self._called):
-                number = len(found.texts)
-                found.texts.append(HistoryText(message.index, path, text, owner.name if owner else "", request))
-                found.at[message.index, path] = number
+            for path, text, owner in _message_texts(message, self._called):
+                number = len(outputs.texts)
+                outputs.texts.append(HistoryText(message.index, path, text, owner.name if owner else "", request))
+                outputs.at[message.index, path] = number
                 numbers.append(number)
-                for line in self._holders.keys() & set(normalized(text).split("\n")):
+                for line in self._holders.keys() & set(normalize_text(text).split("\n")):
                     self._holders[line].append(number)
-                for name in loose_names(owner, touches(owner)) if owner else ():
+                for name in loose_names(owner, file_accesses(owner)) if owner else ():
                     self._files.setdefault(name, []).append(number)
 
-    def read_output(self, messages: Sequence[Message], request: int, found: Outputs) -> Output:
-        used: dict[str, UsedLine] = {}
+    def read_output(self, messages: Sequence[Message], request: int, outputs: SegmentOutputs) -> RecordedOutput:
+        lines: dict[str, UsedLine] = {}
         edits: list[UsedEdit] = []
         self.edits = 0
         for message in messages:
-            for _, text, call in _texts(message, {each.id: each for each in message.calls}):
-                purpose: Purpose = "answer" if call is None else "edit" if _edits(call) else "command"
-                for line in lines_of(text):
+            for _, text, call in _message_texts(message, {each.id: each for each in message.calls}):
+                purpose: Purpose = "answer" if call is None else "edit" if _is_edit(call) else "command"
+                for line in comparable_lines(text):
                     holders = self._holders[line]
                     if holders and self._written[line] < HABIT_OUTPUTS:
-                        used.setdefault(line, UsedLine(line, holders, len(holders), purpose))
+                        lines.setdefault(line, UsedLine(line, holders, len(holders), purpose))
             for call in message.calls:
                 for old in old_texts(call):
                     self.edits += 1
-                    if holding := self._holding(call, old, found):
+                    if holding := self._find_holders(call, old, outputs):
                         edits.append(UsedEdit(old, holding))
-        written = {line for message in messages for _, text, _ in _texts(message, {}) for line in lines_of(text)}
-        self._written.update(written)
-        return Output(request, list(used.values()), edits)
+        written_lines = {
+            line
+            for message in messages
+            for _, text, _ in _message_texts(message, {})
+            for line in comparable_lines(text)
+        }
+        self._written.update(written_lines)
+        return RecordedOutput(request, list(lines.values()), edits)
 
-    def _holding(self, call: ToolCall, old: str, found: Outputs) -> tuple[int, ...]:
+    def _find_holders(self, call: ToolCall, old: str, outputs: SegmentOutputs) -> tuple[int, ...]:
         """Find the texts that contain an old text in one piece, among those with its longest line or about its file."""
-        candidates = set(self._holders[_anchor(old)])
-        for name in loose_names(call, touches(call)):
+        candidates = set(self._holders[_longest_line(old)])
+        for name in loose_names(call, file_accesses(call)):
             candidates.update(self._files.get(name, ()))
-        return tuple(number for number in sorted(candidates) if old in self._normalized(found.texts[number].text))
+        return tuple(number for number in sorted(candidates) if old in self._normalized(outputs.texts[number].text))
 
 
 def _output_end(history: Sequence[Message], first: int, end: int) -> int:
@@ -230,7 +235,7 @@ def _output_end(history: Sequence[Message], first: int, end: int) -> int:
     return first
 
 
-def _texts(message: Message, called: Mapping[str, ToolCall]) -> Iterator[tuple[Path, str, ToolCall | None]]:
+def _message_texts(message: Message, calls: Mapping[str, ToolCall]) -> Iterator[tuple[Path, str, ToolCall | None]]:
     """Yield the texts of a message without thinking, with the call of each."""
     for part in message.parts:
         if isinstance(part, Text):
@@ -238,74 +243,74 @@ def _texts(message: Message, called: Mapping[str, ToolCall]) -> Iterator[tuple[P
         elif isinstance(part, ToolResult):
             for segment in part.segments:
                 if isinstance(segment, Text):
-                    yield segment.path, segment.text, called.get(part.call_id)
+                    yield segment.path, segment.text, calls.get(part.call_id)
         elif isinstance(part, ToolCall):
-            given = decoded(part)
-            if isinstance(given, dict):
-                for key, value in given.items():
-                    if text := "\n".join(_strings(value)):
+            arguments = decode_arguments(part)
+            if isinstance(arguments, dict):
+                for key, value in arguments.items():
+                    if text := "\n".join(_iter_strings(value)):
                         yield (*part.input_path, key), text, part
-            elif text := "\n".join(_strings(given)):
+            elif text := "\n".join(_iter_strings(arguments)):
                 yield part.input_path, text, part
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _iter_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _strings(each)
+            yield from _iter_strings(each)
 
 
 # ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def normalized(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Normalize a text so that its lines can be compared. JSON output is parsed, because its line breaks are
     escaped."""
     if text.startswith("{") and "\\n" in text:
         with suppress(ValueError, RecursionError):
-            text = "\n".join(_strings(json.loads(text)))
+            text = "\n".join(_iter_strings(json.loads(text)))
     return _MARGIN.sub("", text)
 
 
-def lines_of(text: str) -> set[str]:
+def comparable_lines(text: str) -> set[str]:
     """Collect the lines of a text that are long and specific enough to compare."""
-    return {line for line in normalized(text).split("\n") if len(line) >= MIN_LINE and _says_something(line)}
+    return {line for line in normalize_text(text).split("\n") if len(line) >= MIN_LINE and _is_specific(line)}
 
 
-def _says_something(line: str) -> bool:
+def _is_specific(line: str) -> bool:
     return not _IMPORT.match(line) and sum(map(len, _WORDS.findall(line))) >= MIN_LETTERS
 
 
-def _anchor(old: str) -> str:
+def _longest_line(old: str) -> str:
     return max(old.split("\n"), key=len)
 
 
 def old_texts(call: ToolCall) -> list[str]:
     """List the old texts that a call's edits replace, normalized."""
-    found = [normalized(text) for text in _replaced(decoded(call))]
-    return [text for text in found if text.strip()]
+    texts = [normalize_text(text) for text in _replaced_strings(decode_arguments(call))]
+    return [text for text in texts if text.strip()]
 
 
-def _edits(call: ToolCall) -> bool:
+def _is_edit(call: ToolCall) -> bool:
     return bool(old_texts(call)) or call.name in CONTENT_KEYS
 
 
-def _replaced(given: Any) -> Iterator[str]:
-    if isinstance(given, str):
-        for patch in _HUNK.findall(given):
-            yield from _hunks(patch)
-    elif isinstance(given, dict | list):
-        pairs = given.items() if isinstance(given, dict) else enumerate(given)
+def _replaced_strings(arguments: Any) -> Iterator[str]:
+    if isinstance(arguments, str):
+        for patch in _HUNK.findall(arguments):
+            yield from _hunk_texts(patch)
+    elif isinstance(arguments, dict | list):
+        pairs = arguments.items() if isinstance(arguments, dict) else enumerate(arguments)
         for key, value in pairs:
             if key in REPLACED_KEYS and isinstance(value, str):
                 yield value
             else:
-                yield from _replaced(value)
+                yield from _replaced_strings(value)
 
 
-def _hunks(patch: str) -> Iterator[str]:
+def _hunk_texts(patch: str) -> Iterator[str]:
     """Yield the old side of each hunk: context lines and removed lines."""
     old: list[str] = []
     for line in [*patch.split("\n"), "@@"]:
@@ -320,7 +325,7 @@ def _hunks(patch: str) -> Iterator[str]:
 # ── evictions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Gone(NamedTuple):
+class _TextEviction(NamedTuple):
     """An eviction of a text, in some requests."""
 
     first: int
@@ -332,23 +337,30 @@ class _Gone(NamedTuple):
     lines: frozenset[str]
 
 
-State = Callable[[int], _Gone | None]
+EvictionLookup = Callable[[int], _TextEviction | None]
 """Number of a text → its eviction in one request; None if the text is sent completely."""
 
 
-def find_needs(outputs: Outputs, evicted: Iterable[Evicted]) -> list[Need]:
+def find_needs(outputs: SegmentOutputs, evicted_texts: Iterable[EvictedText]) -> list[Need]:
     """Find the requests that need evicted text. `evicted` and `outputs` count requests from the start of the
     segment."""
-    gone: dict[int, list[_Gone]] = {}
-    for each in evicted:
+    evictions: dict[int, list[_TextEviction]] = {}
+    for each in evicted_texts:
         if is_eviction(each.edit):
-            left = normalized(each.edit.added)
-            how = _Gone(each.first, each.last, each.edit.strategy, each.tokens, left, frozenset(left.split("\n")))
+            remaining_text = normalize_text(each.edit.added)
+            eviction = _TextEviction(
+                each.first,
+                each.last,
+                each.edit.strategy,
+                each.tokens,
+                remaining_text,
+                frozenset(remaining_text.split("\n")),
+            )
             for number in _texts_at(outputs, each.edit):
-                gone.setdefault(number, []).append(how)
-    if not gone:
+                evictions.setdefault(number, []).append(eviction)
+    if not evictions:
         return []
-    return [need for output in outputs.all if (need := _need(outputs, output, gone)) is not None]
+    return [need for output in outputs.all if (need := _find_need(outputs, output, evictions)) is not None]
 
 
 def is_eviction(edit: Edit) -> bool:
@@ -356,7 +368,7 @@ def is_eviction(edit: Edit) -> bool:
     return edit.op in ("set", "drop") and edit.strategy not in BackReferences.labels
 
 
-def _texts_at(outputs: Outputs, edit: Edit) -> Collection[int]:
+def _texts_at(outputs: SegmentOutputs, edit: Edit) -> Collection[int]:
     number = outputs.at.get((edit.message, edit.path))
     if number is not None:
         return (number,)
@@ -364,36 +376,38 @@ def _texts_at(outputs: Outputs, edit: Edit) -> Collection[int]:
     return [each for each in inside if outputs.texts[each].path[: len(edit.path)] == edit.path]
 
 
-def _need(outputs: Outputs, output: Output, gone: Mapping[int, list[_Gone]]) -> Need | None:
+def _find_need(
+    outputs: SegmentOutputs, output: RecordedOutput, evictions: Mapping[int, list[_TextEviction]]
+) -> Need | None:
     request = output.request
 
-    def state(number: int) -> _Gone | None:
-        return next((each for each in gone.get(number, ()) if each.first <= request < each.last), None)
+    def eviction_of(number: int) -> _TextEviction | None:
+        return next((each for each in evictions.get(number, ()) if each.first <= request < each.last), None)
 
-    missing = [used for used in output.lines if _missing(used, state)]
-    lost = [edit for edit in output.edits if _lost(edit, state)]
-    if not lost and len(missing) < 2 and not any(len(used.line) >= SURE_LINE for used in missing):
+    missing = [used for used in output.lines if _is_missing(used, eviction_of)]
+    lost_edits = [edit for edit in output.edits if _is_lost(edit, eviction_of)]
+    if not lost_edits and len(missing) < 2 and not any(len(used.line) >= SURE_LINE for used in missing):
         return None
-    concerned = {used.holders[used.known - 1] for used in missing} | {edit.holders[-1] for edit in lost}
-    newest = max(concerned)
-    text, how = outputs.texts[newest], state(newest)
-    assert how is not None
-    purposes = ["edit"] * bool(lost) + [used.purpose for used in missing]
+    numbers = {used.holders[used.known - 1] for used in missing} | {edit.holders[-1] for edit in lost_edits}
+    newest = max(numbers)
+    text, eviction = outputs.texts[newest], eviction_of(newest)
+    assert eviction is not None
+    purposes = ["edit"] * bool(lost_edits) + [used.purpose for used in missing]
     purpose: Purpose = next(each for each in ("edit", "command", "answer") if each in purposes)
-    tokens = sum(each.tokens for number in concerned if (each := state(number)) is not None)
-    keys = frozenset((outputs.texts[number].message, outputs.texts[number].path) for number in concerned)
-    return Need(request, len(lost), how.label, text.tool, request - text.first, purpose, tokens, keys)
+    tokens = sum(each.tokens for number in numbers if (each := eviction_of(number)) is not None)
+    keys = frozenset((outputs.texts[number].message, outputs.texts[number].path) for number in numbers)
+    return Need(request, len(lost_edits), eviction.label, text.tool, request - text.first, purpose, tokens, keys)
 
 
-def _missing(used: UsedLine, state: State) -> bool:
+def _is_missing(used_line: UsedLine, state: EvictionLookup) -> bool:
     """Whether no text with a line is sent with this line. The search starts with the newest, which nearly always is."""
-    for place in range(used.known - 1, -1, -1):
-        how = state(used.holders[place])
-        if how is None or used.line in how.lines:
+    for place in range(used_line.known - 1, -1, -1):
+        eviction = state(used_line.holders[place])
+        if eviction is None or used_line.line in eviction.lines:
             return False
     return True
 
 
-def _lost(edit: UsedEdit, state: State) -> bool:
+def _is_lost(edit: UsedEdit, state: EvictionLookup) -> bool:
     """Whether the old text of an edit is no longer sent in one piece."""
     return all((how := state(number)) is not None and edit.old not in how.left for number in reversed(edit.holders))

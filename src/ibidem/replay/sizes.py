@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..billing.calibration import Weighed, usual_scale
-from ..billing.growth import Answer, Calibration, Growth, calibrated
-from ..billing.thinking import keeps_thinking
+from ..billing.calibration import WeighedMessage, usual_scale
+from ..billing.thinking_size import keeps_thinking
+from ..billing.token_fit import Calibration, InputGrowth, MeasuredResponse, fit_calibration
 from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
 from .histories import Histories
 
-Weigh = Callable[[Message], Weighed]
+Weigh = Callable[[Message], WeighedMessage]
 
 
 class Prefix(NamedTuple):
@@ -29,23 +29,23 @@ class Prefix(NamedTuple):
     forgotten: int = 0
     """Index of the first entry whose thinking still counts."""
 
-    def before(self, entry: int) -> float:
-        return self.visible[entry] + self.thought(entry)
+    def tokens_before(self, entry: int) -> float:
+        return self.visible[entry] + self.thinking_before(entry)
 
-    def thought(self, entry: int) -> float:
+    def thinking_before(self, entry: int) -> float:
         """Add up the thinking before an entry that still counts."""
         return self.thinking[entry] - self.thinking[min(entry, self.forgotten)]
 
     def entry_at(self, tokens: float) -> int:
         """Find the last entry with at most this number of tokens before it."""
-        return max(0, bisect_right(range(len(self.visible)), tokens, key=self.before) - 1)
+        return max(0, bisect_right(range(len(self.visible)), tokens, key=self.tokens_before) - 1)
 
 
-class Said(NamedTuple):
+class ResponsePart(NamedTuple):
     """The part of a response that is one entry of a history."""
 
     model: str
-    answer: Answer
+    answer: MeasuredResponse
     visible: float
     """Its share of the visible part of the response."""
     thinking: float
@@ -55,39 +55,47 @@ class Said(NamedTuple):
 class WeighedSegment:
     """A segment with weighted token counts of its entries."""
 
-    def __init__(self, segment: RecordedSegment, histories: Histories, number: int, weighed: Weigh) -> None:
+    def __init__(self, segment: RecordedSegment, histories: Histories, number: int, weigh: Weigh) -> None:
         history = histories[number]
-        self.segment, self.keys = segment, histories.keys(number)
-        self.entries = [weighed(message) for message in history]
-        self.turns = [place for place, message in enumerate(history) if _begins_turn(message)]
+        self.segment, self.keys = segment, histories.entry_keys(number)
+        self.entries = [weigh(message) for message in history]
+        self.turns = [place for place, message in enumerate(history) if _starts_turn(message)]
         self._answers = [message.role == "assistant" for message in history]
         self._thinks = [any(isinstance(part, Thinking) for part in message.parts) for message in history]
         self._whole = [0.0, *accumulate(entry.total for entry in self.entries)]
 
-    def answers(self, shown: bool) -> Iterator[tuple[RecordedRequest, range, Answer]]:
+    def list_responses(self, shows_thinking: bool) -> Iterator[tuple[RecordedRequest, range, MeasuredResponse]]:
         """Yield requests with the entries of their responses. `shown`: the log format records thinking."""
-        ends = [sent.length for sent in self.segment.requests[1:]] + [len(self.entries)]
+        ends = [request.length for request in self.segment.requests[1:]] + [len(self.entries)]
         for sent, end in zip(self.segment.requests, ends, strict=True):
             last = sent.length
             while last < end and self._answers[last]:
                 last += 1
             places = range(sent.length, last)
-            some = [self.entries[place] for place in places]
-            weighed = Weighed(sum(entry.visible for entry in some), sum(entry.thinking for entry in some))
+            entries = [self.entries[place] for place in places]
+            total = WeighedMessage(sum(entry.visible for entry in entries), sum(entry.thinking for entry in entries))
             thinks = any(self._thinks[place] for place in places)
-            usage = sent.usage if some else None
-            told = True if thinks else False if shown else None
-            yield sent, places, Answer(weighed, usage.output, usage.reasoning, told) if usage else Answer(weighed)
+            usage = sent.usage if entries else None
+            has_thinking = True if thinks else False if shows_thinking else None
+            yield (
+                sent,
+                places,
+                MeasuredResponse(total, usage.output, usage.reasoning, has_thinking)
+                if usage
+                else MeasuredResponse(total),
+            )
 
-    def grown(self, answers: Sequence[tuple[RecordedRequest, range, Answer]]) -> Iterator[tuple[str, Growth]]:
+    def input_growth(
+        self, answers: Sequence[tuple[RecordedRequest, range, MeasuredResponse]]
+    ) -> Iterator[tuple[str, InputGrowth]]:
         """Yield the growth between requests of one model, in order."""
         last = None
         for (first, places, answer), (second, _, _) in pairwise(answers):
             if first.usage and second.usage and first.model == second.model:
-                rest = self._whole[second.length] - self._whole[places.stop]
+                rest_tokens = self._whole[second.length] - self._whole[places.stop]
                 turn = self.turn_before(second.length) >= first.length
                 theirs = second.usage.input - first.usage.input
-                yield first.model, Growth(theirs, answer, rest, turn, last is not first)
+                yield first.model, InputGrowth(theirs, answer, rest_tokens, turn, last is not first)
                 last = second
 
     def turn_before(self, length: int) -> int:
@@ -95,18 +103,18 @@ class WeighedSegment:
         place = bisect_left(self.turns, length)
         return self.turns[place - 1] if place else 0
 
-    def prefix(self, model: str, calibration: Calibration, said: Mapping[Hashable, Said]) -> Prefix:
+    def make_prefix(self, model: str, calibration: Calibration, parts: Mapping[Hashable, ResponsePart]) -> Prefix:
         """Compute the sizes of the entries for a model."""
         sizes = []
         for key, entry in zip(self.keys, self.entries, strict=True):
-            known = said.get(key)
-            if known is None or known.model != model:
-                size = calibration.size(Answer(entry))
+            part = parts.get(key)
+            if part is None or part.model != model:
+                size = calibration.response_size(MeasuredResponse(entry))
                 # Thinking of another model does not count.
-                sizes.append(size if known is None else Weighed(size.visible))
+                sizes.append(size if part is None else WeighedMessage(size.visible))
             else:
-                size = calibration.size(known.answer)
-                sizes.append(Weighed(known.visible * size.visible, known.thinking * size.thinking))
+                size = calibration.response_size(part.answer)
+                sizes.append(WeighedMessage(part.visible * size.visible, part.thinking * size.thinking))
         visible = [0.0, *accumulate(size.visible for size in sizes)]
         return Prefix(visible, [0.0, *accumulate(size.thinking for size in sizes)])
 
@@ -114,75 +122,81 @@ class WeighedSegment:
 class Sizes:
     """Sizes of a session's entries and requests, for each of its models."""
 
-    def __init__(self, segments: Sequence[RecordedSegment], histories: Histories, weighed: Weigh, shown: bool) -> None:
+    def __init__(
+        self, segments: Sequence[RecordedSegment], histories: Histories, weigh: Weigh, shows_thinking: bool
+    ) -> None:
         """`shown`: the log format records thinking."""
-        self._segments = [
-            WeighedSegment(segment, histories, number, weighed) for number, segment in enumerate(segments)
-        ]
-        self._histories, self._weighed = histories, weighed
-        self._said: dict[Hashable, Said] = {}
-        grown: dict[str, list[Growth]] = {}
+        self._segments = [WeighedSegment(segment, histories, number, weigh) for number, segment in enumerate(segments)]
+        self._histories, self._weighed = histories, weigh
+        self._said: dict[Hashable, ResponsePart] = {}
+        growths: dict[str, list[InputGrowth]] = {}
         for segment in self._segments:
-            answers = list(segment.answers(shown))
-            for model, each in segment.grown(answers):
-                grown.setdefault(model, []).append(each)
+            answers = list(segment.list_responses(shows_thinking))
+            for model, each in segment.input_growth(answers):
+                growths.setdefault(model, []).append(each)
             for sent, places, answer in answers:
                 for place in places:
-                    self._said.setdefault(segment.keys[place], _said(segment, sent, places, answer, place))
+                    self._said.setdefault(segment.keys[place], _response_part(segment, sent, places, answer, place))
         models = {sent.model for segment in segments for sent in segment.requests}
-        self.calibrations = {model: calibrated(grown.get(model, []), _usual(model)) for model in models}
+        self.calibrations = {
+            model: fit_calibration(growths.get(model, []), _usual_calibration(model)) for model in models
+        }
         self._prefixes: dict[tuple[int, str], Prefix] = {}
 
-    def prefix(self, number: int, sent: RecordedRequest) -> Prefix:
+    def request_prefix(self, number: int, request: RecordedRequest) -> Prefix:
         """Get the sizes of a segment's entries for a request."""
-        segment, calibration = self._segments[number], self.calibrations[sent.model]
-        key = (number, sent.model)
+        segment, calibration = self._segments[number], self.calibrations[request.model]
+        key = (number, request.model)
         if key not in self._prefixes:
-            self._prefixes[key] = segment.prefix(sent.model, calibration, self._said)
-        turn = segment.turn_before(sent.length) if calibration.keeping == "turn" else 0
+            self._prefixes[key] = segment.make_prefix(request.model, calibration, self._said)
+        turn = segment.turn_before(request.length) if calibration.keeping == "turn" else 0
         return self._prefixes[key]._replace(forgotten=turn)
 
-    def thought(self, message: Message, model: str) -> float:
+    def thinking_tokens(self, message: Message, model: str) -> float:
         """Estimate the weighted tokens that later turns of this model save if the thinking of a message is removed."""
-        calibration, said = self.calibrations[model], self._said.get(self._histories.key(message))
+        calibration, part = self.calibrations[model], self._said.get(self._histories.entry_key(message))
         if calibration.keeping != "kept" or not calibration.scale:
             return 0.0
-        if said is None:
-            return calibration.size(Answer(self._weighed(message))).thinking / calibration.scale
+        if part is None:
+            return calibration.response_size(MeasuredResponse(self._weighed(message))).thinking / calibration.scale
         return (
-            said.thinking * calibration.size(said.answer).thinking / calibration.scale if said.model == model else 0.0
+            part.thinking * calibration.response_size(part.answer).thinking / calibration.scale
+            if part.model == model
+            else 0.0
         )
 
-    def anchored(self, number: int, head: float) -> list[float]:
+    def request_sizes(self, number: int, head: float) -> list[float]:
         """Compute the size of every request of a segment. `head`: estimated tokens of the request parameters, for
         requests before the first recorded usage."""
-        found: list[float] = []
+        sizes: list[float] = []
         last: RecordedRequest | None = None
-        thought = 0.0
-        for sent in self._segments[number].segment.requests:
-            prefix = self.prefix(number, sent)
-            now = prefix.thought(sent.length)
-            grown = prefix.visible[sent.length] - prefix.visible[last.length] + now - thought if last else 0.0
+        thinking = 0.0
+        for request in self._segments[number].segment.requests:
+            prefix = self.request_prefix(number, request)
+            now = prefix.thinking_before(request.length)
+            growth = prefix.visible[request.length] - prefix.visible[last.length] + now - thinking if last else 0.0
             if last is not None and last.usage:
-                found.append(max(0.0, last.usage.input + grown))
-            elif sent.usage:
-                found.append(float(sent.usage.input))
+                sizes.append(max(0.0, last.usage.input + growth))
+            elif request.usage:
+                sizes.append(float(request.usage.input))
             else:
-                found.append(max(0.0, found[-1] + grown) if last else head + prefix.before(sent.length))
-            last, thought = sent, now
-        return found
+                sizes.append(max(0.0, sizes[-1] + growth) if last else head + prefix.tokens_before(request.length))
+            last, thinking = request, now
+        return sizes
 
 
-def _usual(model: str) -> Calibration:
+def _usual_calibration(model: str) -> Calibration:
     return Calibration(usual_scale(model), keeping="kept" if keeps_thinking(model) else "turn")
 
 
-def _begins_turn(message: Message) -> bool:
+def _starts_turn(message: Message) -> bool:
     return message.role == "user" and not message.results and any(isinstance(part, Text) for part in message.parts)
 
 
-def _said(segment: WeighedSegment, sent: RecordedRequest, places: range, answer: Answer, place: int) -> Said:
+def _response_part(
+    segment: WeighedSegment, request: RecordedRequest, places: range, answer: MeasuredResponse, place: int
+) -> ResponsePart:
     """Split a response of several entries by our weighted counts. If there are none, the first entry gets all of it."""
     entry, whole, alone = segment.entries[place], answer.weighed, float(place == places.start)
     visible = entry.visible / whole.visible if whole.visible else alone
-    return Said(sent.model, answer, visible, entry.thinking / whole.thinking if whole.thinking else alone)
+    return ResponsePart(request.model, answer, visible, entry.thinking / whole.thinking if whole.thinking else alone)

@@ -11,49 +11,49 @@ from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from ..markers.backref import Source
-from ..markers.layout import Shown
-from ..markers.restore import Budget, restore
+from ..markers.layout import VisibleText
+from ..markers.restore import ExpansionBudget, restore_text
 from ..recordings import Recording
-from ..strategies.arrival.sent import SentText
+from ..strategies.arrival.sent_text import SentText
 
-SHARE = 16
+SAMPLE_INTERVAL = 16
 """One of this number of requests is in the sample."""
-NOT_GIVEN_BACK = "law 6: what was sent does not give back what was said"
+EXPANSION_DIFFERS = "law 6: what was sent does not give back what was said"
 
 
-def is_chosen(session: Recording, number: int) -> bool:
+def is_sampled(session: Recording, number: int) -> bool:
     """Whether a request is in the sample. `number` is counted through the session."""
     name = f"{session.agent} {session.id} {session.name} {number}"
-    return crc32(name.encode("utf-8", "replace")) % SHARE == 0
+    return crc32(name.encode("utf-8", "replace")) % SAMPLE_INTERVAL == 0
 
 
-def chosen_requests(session: Recording, segment: int, first: int) -> list[int]:
+def sampled_requests(session: Recording, segment: int, first: int) -> list[int]:
     """List the sampled requests of a segment, counted from its start. `first`: number of its first request."""
     requests = len(session.segments[segment].requests)
     final = requests - 1 if segment == len(session.segments) - 1 else -1
-    return [place for place in range(requests) if place == final or is_chosen(session, first + place)]
+    return [place for place in range(requests) if place == final or is_sampled(session, first + place)]
 
 
-def all_given_back(told: Iterable[tuple[int, Sequence[SentText]]], tag: str, added: Sequence[range]) -> bool:
+def verify_expansion(arrivals: Iterable[tuple[int, Sequence[SentText]]], tag: str, ranges: Sequence[range]) -> bool:
     """Whether the results in some messages expand to the original. `told`: place and sent texts of every message."""
-    wanted = {place for each in added for place in each}
-    sent: dict[Source, str] = {}
-    shown: dict[Source, Shown] = {}
-    length = fetched = 0
+    places = {place for each in ranges for place in each}
+    sent_texts: dict[Source, str] = {}
+    visible_texts: dict[Source, VisibleText] = {}
+    length = fetched_characters = 0
 
-    def source(of: Source) -> Shown | None:
-        if of in sent and of not in shown:
-            shown[of] = Shown.of(sent[of], tag)
-        return shown.get(of)
+    def find_source(of: Source) -> VisibleText | None:
+        if of in sent_texts and of not in visible_texts:
+            visible_texts[of] = VisibleText.from_text(sent_texts[of], tag)
+        return visible_texts.get(of)
 
-    for message, texts in told:
+    for message, texts in arrivals:
         for text in texts:
-            sent[text.place.source] = text.sent
-            if message in wanted and text.place.segment is not None:
-                budget = Budget(length, fetched)
-                found = restore(text.sent, tag, source, budget)
-                fetched += budget.used if found is not None else 0
-                if (text.sent if found is None else found.original) != text.place.text:
+            sent_texts[text.place.source] = text.sent
+            if message in places and text.place.segment is not None:
+                budget = ExpansionBudget(length, fetched_characters)
+                expansion = restore_text(text.sent, tag, find_source, budget)
+                fetched_characters += budget.used_characters if expansion is not None else 0
+                if (text.sent if expansion is None else expansion.original) != text.place.text:
                     return False
             length += len(text.sent)
     return True

@@ -16,7 +16,7 @@ from math import inf, isfinite
 from statistics import median
 from typing import Literal
 
-from ..billing.lifetimes import Pauses
+from ..billing.cache_ttl import IdleTimes
 from ..billing.usage import Usage
 from ..render.number_format import ROUNDING, plural, saved_share
 from .log_summary import PaidRequest, SessionFacts
@@ -24,16 +24,16 @@ from .session_result import (
     NOTHING_DONE,
     BilledCheck,
     CacheUse,
-    FileFigures,
+    FileResult,
     MissCount,
     ProfileOutcome,
     Removal,
     Scenario,
     SendCost,
-    SessionFigures,
+    SessionResult,
     ToolResultTotals,
     UnreadFile,
-    merge,
+    merge_totals,
 )
 
 NAMED_SESSIONS = 5
@@ -42,7 +42,7 @@ PAUSE_DAYS = 120
 """Days for which the idle times of a session are representative of its user."""
 
 Key = tuple[str, ...]
-KnownSession = SessionFacts | SessionFigures
+KnownSession = SessionFacts | SessionResult
 Scenarios = Mapping[str, Mapping[str, Scenario]]
 
 
@@ -58,14 +58,14 @@ class ScenarioTotals:
     """Sessions that cost more than without Ibidem."""
     ratio: float = 0.0
     """Highest cost of a session as a share of its cost without Ibidem."""
-    highest: SessionFigures | None = None
+    highest: SessionResult | None = None
     """Session with that ratio."""
     worst: float = 0.0
     """Largest share by which a session was more expensive at any time, at its end or before."""
-    worst_in: SessionFigures | None = None
+    worst_in: SessionResult | None = None
     """Session with that share; None if no session ever was more expensive."""
 
-    def add(self, session: SessionFigures, scenario: Scenario) -> None:
+    def add(self, session: SessionResult, scenario: Scenario) -> None:
         self.cost += scenario.cost
         self.rewrites += scenario.rewrites
         if scenario.best is not None:
@@ -82,8 +82,8 @@ class ScenarioTotals:
         return None if self.best is None or base <= self.best else (base - self.cost) / (base - self.best)
 
 
-def _scenario_totals(
-    sessions: Iterable[SessionFigures], scenarios_of: Callable[[SessionFigures], Scenarios]
+def _add_scenarios(
+    sessions: Iterable[SessionResult], scenarios_of: Callable[[SessionResult], Scenarios]
 ) -> dict[str, dict[str, ScenarioTotals]]:
     totals: dict[str, dict[str, ScenarioTotals]] = {}
     for session in sessions:
@@ -125,7 +125,7 @@ class ReportRow:
     """Replayed requests."""
     costs: dict[str, float] = field(default_factory=dict)
     """Replayed dollars for input: `NOTHING_DONE` and every profile."""
-    replayed: list[SessionFigures] = field(default_factory=list)
+    replayed: list[SessionResult] = field(default_factory=list)
 
     def add_request(self, request: PaidRequest) -> None:
         self.sessions.add(request.session.key)
@@ -145,13 +145,13 @@ class ReportRow:
             self.logged += request.input
             self.otherwise += request.otherwise
 
-    def add_replay(self, session: SessionFigures, number: int) -> None:
+    def add_replay(self, session: SessionResult, number: int) -> None:
         """Add the replayed cost of one request."""
         self.measured += 1
         for name, costs in session.costs.items():
             self.costs[name] = self.costs.get(name, 0.0) + costs[number]
 
-    def add_session(self, session: SessionFigures) -> None:
+    def add_session(self, session: SessionResult) -> None:
         self.replayed.append(session)
         self.measured += len(session.times)
         for name, costs in session.costs.items():
@@ -167,9 +167,9 @@ class ReportRow:
     def tokens(self) -> Usage:
         return Usage(self.fresh, self.read, self.written, self.written_1h, self.output_tokens)
 
-    def amount(self, recorded: bool) -> float:
+    def amount(self, use_recorded: bool) -> float:
         """The recorded cost; or, if no log has usage, the replayed cost without Ibidem."""
-        return self.total if recorded else self.costs.get(NOTHING_DONE, 0.0)
+        return self.total if use_recorded else self.costs.get(NOTHING_DONE, 0.0)
 
     def saved(self, profile: str) -> float:
         """Dollars that a profile would have saved."""
@@ -208,34 +208,34 @@ class ReportRow:
         """Outcomes by profile, added up. `scenarios` has their scenarios."""
         totals: dict[str, ProfileOutcome] = {}
         for session in self.replayed:
-            merge(totals, session.profiles, ProfileOutcome)
+            merge_totals(totals, session.profiles, ProfileOutcome)
         return totals
 
     def more_expensive(self, profile: str) -> int:
         """The number of sessions that cost more with this profile than without Ibidem."""
-        some = (session for session in self.replayed if profile in session.profiles)
-        return sum(each.profiles[profile].spent.cost > each.baseline.cost * (1 + ROUNDING) for each in some)
+        sessions = (session for session in self.replayed if profile in session.profiles)
+        return sum(each.profiles[profile].spent.cost > each.baseline.cost * (1 + ROUNDING) for each in sessions)
 
     @cached_property
     def scenarios(self) -> dict[str, dict[str, ScenarioTotals]]:
         """Profile → what the provider finds after a revision → costs. Profiles that never revise are missing."""
-        return _scenario_totals(
+        return _add_scenarios(
             self.replayed, lambda session: {name: outcome.worlds for name, outcome in session.profiles.items()}
         )
 
-    def revisions(self, profile: str) -> dict[str, ScenarioTotals]:
+    def revision_scenarios(self, profile: str) -> dict[str, ScenarioTotals]:
         """The scenarios of a profile that revised something, or whose best times were computed."""
         scenarios = self.scenarios.get(profile, {})
-        shown = self.profiles[profile].spent.breaks or any(each.best is not None for each in scenarios.values())
-        return scenarios if shown else {}
+        is_shown = self.profiles[profile].spent.breaks or any(each.best is not None for each in scenarios.values())
+        return scenarios if is_shown else {}
 
     @cached_property
-    def caching(self) -> dict[str, dict[str, ScenarioTotals]]:
+    def caching_totals(self) -> dict[str, dict[str, ScenarioTotals]]:
         """Caching mode → profile, or `NOTHING_DONE` → costs."""
-        return _scenario_totals(self.replayed, lambda session: session.caching)
+        return _add_scenarios(self.replayed, lambda session: session.caching)
 
     @property
-    def unasked(self) -> int:
+    def automatic_sessions(self) -> int:
         """Number of sessions whose provider caches automatically."""
         return sum(session.unasked for session in self.replayed)
 
@@ -285,7 +285,7 @@ class ReportRow:
     # --- caching --------------------------------------------------------------------------------
 
     @cached_property
-    def cached_sessions(self) -> list[SessionFigures]:
+    def cached_sessions(self) -> list[SessionResult]:
         """Sessions with recorded usage."""
         return [session for session in self.replayed if session.cached]
 
@@ -304,20 +304,20 @@ class ReportRow:
         return sum(map(_recorded_cost, self.cached_sessions), 0.0)
 
     @property
-    def unmarked(self) -> UnmarkedTotals:
+    def missing_breakpoints(self) -> MissingBreakpointTotals:
         sessions = [session for session in self.cached_sessions if session.cached and session.cached.unmarked]
-        lost = (session.cached.misses["unmarked"].cost for session in sessions if session.cached)
-        return UnmarkedTotals(len(sessions), sum(map(_recorded_cost, sessions), 0.0), sum(lost, 0.0))
+        costs = (session.cached.misses["unmarked"].cost for session in sessions if session.cached)
+        return MissingBreakpointTotals(len(sessions), sum(map(_recorded_cost, sessions), 0.0), sum(costs, 0.0))
 
-    def most_expensive_miss(self, cause: str) -> tuple[SessionFigures, MissCount] | None:
+    def most_expensive_miss(self, cause: str) -> tuple[SessionResult, MissCount] | None:
         """The session with the most expensive cache miss of this cause, and its misses."""
         pairs = [(each, each.cached.misses.get(cause)) for each in self.cached_sessions if each.cached]
-        some = [(session, misses) for session, misses in pairs if misses]
-        return max(some, key=lambda pair: pair[1].dearest, default=None)
+        candidates = [(session, misses) for session, misses in pairs if misses]
+        return max(candidates, key=lambda pair: pair[1].dearest, default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class UnmarkedTotals:
+class MissingBreakpointTotals:
     """Sessions without cache breakpoints at a provider that needs them."""
 
     sessions: int
@@ -327,7 +327,7 @@ class UnmarkedTotals:
     """Dollars that five-minute breakpoints would have saved."""
 
 
-def _recorded_cost(session: SessionFigures) -> float:
+def _recorded_cost(session: SessionResult) -> float:
     return session.recorded.cost if session.recorded else 0.0
 
 
@@ -346,37 +346,37 @@ KeyOf = Callable[[KnownSession, float | None, str], Key | None]
 
 
 def collect_rows(
-    paid: Iterable[PaidRequest], sessions: Iterable[SessionFigures], key_of: KeyOf, whole: bool = False
+    requests: Iterable[PaidRequest], sessions: Iterable[SessionResult], key_of: KeyOf, whole: bool = False
 ) -> list[ReportRow]:
     """Group requests by key, in the order of their first request. `whole`: all requests of a session share a key."""
     rows: dict[Key, ReportRow] = {}
 
-    def row(key: Key) -> ReportRow:
+    def row_for(key: Key) -> ReportRow:
         if key not in rows:
             rows[key] = ReportRow(key)
         return rows[key]
 
-    for request in paid:
+    for request in requests:
         if (key := key_of(request.session, request.at, request.model)) is not None:
-            row(key).add_request(request)
+            row_for(key).add_request(request)
     for session in sessions:
         if whole:
             if (key := key_of(session, None, "")) is not None:
-                row(key).add_session(session)
+                row_for(key).add_session(session)
             continue
         for number, at in enumerate(session.times):
             if (key := key_of(session, at, session.model_of(number))) is not None:
-                row(key).add_replay(session, number)
+                row_for(key).add_replay(session, number)
     return list(rows.values())
 
 
-def total_row(paid: Iterable[PaidRequest], sessions: Iterable[SessionFigures]) -> ReportRow:
-    rows = collect_rows(paid, sessions, lambda *_: (), whole=True)
+def total_row(requests: Iterable[PaidRequest], sessions: Iterable[SessionResult]) -> ReportRow:
+    rows = collect_rows(requests, sessions, lambda *_: (), whole=True)
     return rows[0] if rows else ReportRow()
 
 
 def group_rows(
-    by: By, paid: Iterable[PaidRequest], sessions: Iterable[SessionFigures], zone: tzinfo = UTC
+    by: By, requests: Iterable[PaidRequest], sessions: Iterable[SessionResult], zone: tzinfo = UTC
 ) -> list[ReportRow]:
     """Rows by period, in order of time, or by another key. The key of a session is its path and name."""
     key_of = {
@@ -385,13 +385,13 @@ def group_rows(
         "project": lambda session, at, model: (session.project or NOT_TOLD,),
         "agent": lambda session, at, model: (session.agent,),
     }.get(by, lambda session, at, model: (period_of(by, at, zone),))
-    rows = collect_rows(paid, sessions, key_of, whole=by in SESSION_KEYS)
+    rows = collect_rows(requests, sessions, key_of, whole=by in SESSION_KEYS)
     return sorted(rows, key=lambda row: row.key) if by in TIMES else rows
 
 
 def period_of(by: By, at: float | None, zone: tzinfo) -> str:
     """Name the day, the Monday of the week, or the month of a Unix time."""
-    return NOT_TOLD if at is None or not isfinite(at) else _period(by, at // QUARTER * QUARTER, zone)
+    return NOT_TOLD if at is None or not isfinite(at) else _format_period(by, at // QUARTER * QUARTER, zone)
 
 
 QUARTER = 900.0
@@ -399,7 +399,7 @@ QUARTER = 900.0
 
 
 @lru_cache(4096)
-def _period(by: By, at: float, zone: tzinfo) -> str:
+def _format_period(by: By, at: float, zone: tzinfo) -> str:
     when = local_time(at, zone)
     if when is None:
         return NOT_TOLD
@@ -443,9 +443,9 @@ class RepeatTotals:
     profiles: dict[str, Removal] = field(default_factory=dict)
 
 
-def _repeats(
-    sessions: Iterable[SessionFigures],
-    results_of: Callable[[SessionFigures], Mapping[str, ToolResultTotals]],
+def _collect_repeats(
+    sessions: Iterable[SessionResult],
+    results_of: Callable[[SessionResult], Mapping[str, ToolResultTotals]],
     removals_of: Callable[[ProfileOutcome], Mapping[str, Removal]],
 ) -> dict[str, RepeatTotals]:
     totals: dict[str, RepeatTotals] = {}
@@ -454,7 +454,7 @@ def _repeats(
             totals.setdefault(name, RepeatTotals()).results.add(results)
         for profile, outcome in session.profiles.items():
             for name, removal in removals_of(outcome).items():
-                merge(totals.setdefault(name, RepeatTotals()).profiles, {profile: removal}, Removal)
+                merge_totals(totals.setdefault(name, RepeatTotals()).profiles, {profile: removal}, Removal)
     return totals
 
 
@@ -484,7 +484,7 @@ class Report:
     """Everything that a report shows, in any output format."""
 
     profiles: Sequence[str]
-    sessions: list[SessionFigures] = field(default_factory=list)
+    sessions: list[SessionResult] = field(default_factory=list)
     unread: list[UnreadFile] = field(default_factory=list)
     files_read: int = 0
     bytes_read: int = 0
@@ -529,28 +529,28 @@ class Report:
     @property
     def known_sessions(self) -> dict[Key, KnownSession]:
         """Sessions by key, replayed or not."""
-        known: dict[Key, KnownSession] = {session.key: session for session in self.sessions}
-        known.update((request.session.key, request.session) for request in self.paid)
-        return known
+        by_key: dict[Key, KnownSession] = {session.key: session for session in self.sessions}
+        by_key.update((request.session.key, request.session) for request in self.paid)
+        return by_key
 
-    def ranked(self, profile: str) -> list[SessionFigures]:
+    def rank_sessions(self, profile: str) -> list[SessionResult]:
         """Sessions by the share that a profile saves, the largest first."""
         return sorted(self.sessions, key=lambda session: -session.saved_share(profile))
 
-    def extremes(self, profile: str) -> tuple[list[SessionFigures], list[SessionFigures]]:
+    def extremes(self, profile: str) -> tuple[list[SessionResult], list[SessionResult]]:
         """The best sessions, and the worst of the remaining ones, worst first."""
-        ranked = self.ranked(profile)
-        half = min(NAMED_SESSIONS, (len(ranked) + 1) // 2)
-        return ranked[:half], ranked[half:][::-1][:NAMED_SESSIONS]
+        sessions = self.rank_sessions(profile)
+        half = min(NAMED_SESSIONS, (len(sessions) + 1) // 2)
+        return sessions[:half], sessions[half:][::-1][:NAMED_SESSIONS]
 
     def most_saved(self, totals: Mapping[str, RepeatTotals]) -> list[tuple[str, RepeatTotals]]:
         """Tools or files by the saving of the first profile, the largest first."""
         first = self.profiles[0] if self.profiles else ""
 
-        def rank(item: tuple[str, RepeatTotals]) -> tuple[float, float]:
+        def sort_key(item: tuple[str, RepeatTotals]) -> tuple[float, float]:
             return -item[1].profiles.get(first, Removal()).cost, -item[1].results.tokens
 
-        return sorted(totals.items(), key=rank)
+        return sorted(totals.items(), key=sort_key)
 
     @property
     def partial(self) -> str:
@@ -558,8 +558,8 @@ class Report:
         if self.unfinished:
             return f"Partial: interrupted with {plural(self.unfinished, 'log')} not read, the oldest ones."
         if self.waiting:
-            told = f"{plural(len(self.sessions), 'session')} of {len(self.sessions) + self.waiting:,}"
-            return f"Partial: interrupted. Savings are computed for {told}, the newest ones."
+            counts = f"{plural(len(self.sessions), 'session')} of {len(self.sessions) + self.waiting:,}"
+            return f"Partial: interrupted. Savings are computed for {counts}, the newest ones."
         return ""
 
     def table(self, by: By) -> list[ReportRow]:
@@ -579,12 +579,12 @@ class Report:
 
 def add_up(
     profiles: Sequence[str],
-    files: Iterable[FileFigures],
-    progress: Callable[[FileFigures], None],
-    paid: Iterable[PaidRequest] = (),
+    files: Iterable[FileResult],
+    progress: Callable[[FileResult], None],
+    requests: Iterable[PaidRequest] = (),
 ) -> Report:
     """Build the report from the results of files, in any order. Its sessions are sorted by path."""
-    report = Report(profiles, paid=list(paid))
+    report = Report(profiles, paid=list(requests))
     for file in files:
         report.files_read += 1
         report.bytes_read += file.size
@@ -594,13 +594,13 @@ def add_up(
     report.sessions.sort(key=lambda session: (session.path, session.name))
     report.unread.sort(key=lambda unread: unread.path)
     report.total = total_row(report.paid, report.sessions)
-    report.tools = _repeats(report.sessions, lambda session: session.tools, lambda outcome: outcome.tools)
-    report.files = _repeats(report.sessions, lambda session: session.files, lambda outcome: outcome.files)
+    report.tools = _collect_repeats(report.sessions, lambda session: session.tools, lambda outcome: outcome.tools)
+    report.files = _collect_repeats(report.sessions, lambda session: session.files, lambda outcome: outcome.files)
     return report
 
 
-def pauses_in(sessions: Iterable[SessionFacts], now: float) -> Pauses:
+def collect_idle_times(sessions: Iterable[SessionFacts], now: float) -> IdleTimes:
     """Add up idle times of sessions that started in the last `PAUSE_DAYS`: habits change. `now` is in Unix seconds."""
     since = now - PAUSE_DAYS * 86400
     recent = (each for each in sessions if each.started is not None and each.started >= since)
-    return sum((Pauses(each.spoken, each.looped, 1) for each in recent), Pauses())
+    return sum((IdleTimes(each.spoken, each.looped, 1) for each in recent), IdleTimes())

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..billing.misses import Shares
+from ..billing.cache_misses import CacheShares
 from ..render.number_format import dollars, plural
 from .aggregate import Report, ReportRow, ScenarioTotals
-from .session_result import NOTHING_DONE, MissCount, SessionFigures
+from .session_result import NOTHING_DONE, MissCount, SessionResult
 
 MARKS_COMMAND = "ibidem wrap --cache auto -- …"
 ADVICE_PAGE = "docs/caching.md"
@@ -28,7 +28,7 @@ CAUSES = {
 }
 """Cause of a cache miss → text for people. `billing.cache_misses` defines the causes."""
 
-ASKED = {
+MODE_NAMES = {
     "recorded": "as recorded",
     "none": "no cache",
     "5m": "5 minutes",
@@ -46,20 +46,20 @@ NAMED_CAUSES = 3
 
 def headline(total: ReportRow) -> str:
     """The cost of sessions without cache breakpoints; empty if breakpoints would have saved nothing."""
-    unmarked = total.unmarked
-    if unmarked.saved <= 0:
+    totals = total.missing_breakpoints
+    if totals.saved <= 0:
         return ""
-    with_marks = dollars(unmarked.cost - unmarked.saved)
-    they, their = ("it", "its") if unmarked.sessions == 1 else ("they", "their")
-    asked = f"{plural(unmarked.sessions, 'session')} did not use {their} provider's prompt cache"
-    return f"{asked}: {they} cost {dollars(unmarked.cost)} and would have cost {with_marks} with cache breakpoints"
+    with_marks = dollars(totals.cost - totals.saved)
+    they, their = ("it", "its") if totals.sessions == 1 else ("they", "their")
+    problem = f"{plural(totals.sessions, 'session')} did not use {their} provider's prompt cache"
+    return f"{problem}: {they} cost {dollars(totals.cost)} and would have cost {with_marks} with cache breakpoints"
 
 
-def by_agent(report: Report) -> list[tuple[str, int, Shares]]:
+def by_agent(report: Report) -> list[tuple[str, int, CacheShares]]:
     """List agent, sessions and cache shares: a row for each agent if there are several, and one for all."""
-    some = [(name, row) for name, row in report.groups("agent").items() if row.cached]
-    some.sort(key=lambda pair: -pair[1].cached_cost)
-    rows = [*(some if len(some) > 1 else ()), ("in all", report.total)]
+    agents = [(name, row) for name, row in report.groups("agent").items() if row.cached]
+    agents.sort(key=lambda pair: -pair[1].cached_cost)
+    rows = [*(agents if len(agents) > 1 else ()), ("in all", report.total)]
     return [(name, len(row.cached_sessions), row.cached.shares) for name, row in rows if row.cached]
 
 
@@ -68,7 +68,7 @@ def by_cost(row: ReportRow) -> list[tuple[str, MissCount]]:
     return sorted(row.cached.misses.items(), key=lambda pair: -pair[1].cost) if row.cached else []
 
 
-def most_expensive_miss(row: ReportRow, cause: str) -> tuple[str, SessionFigures] | None:
+def most_expensive_miss(row: ReportRow, cause: str) -> tuple[str, SessionResult] | None:
     """Describe the most expensive miss of a cause. Returns text and session; None for `unmarked`: every request has
     it."""
     worst = row.most_expensive_miss(cause)
@@ -82,24 +82,24 @@ def most_expensive_miss(row: ReportRow, cause: str) -> tuple[str, SessionFigures
 def not_recorded(report: Report) -> str:
     """Count the sessions without recorded usage, in a sentence; empty if all sessions have usage, or no session has."""
     total = report.total
-    rest = len(total.replayed) - len(total.cached_sessions) if total.cached else 0
-    they = "it was" if rest == 1 else "they were"
-    return f"{plural(rest, 'session')} recorded no usage, so it is unknown how {they} cached." if rest else ""
+    missing = len(total.replayed) - len(total.cached_sessions) if total.cached else 0
+    they = "it was" if missing == 1 else "they were"
+    return f"{plural(missing, 'session')} recorded no usage, so it is unknown how {they} cached." if missing else ""
 
 
 def caching_modes(total: ReportRow) -> Iterator[tuple[str, str, ScenarioTotals]]:
     """Yield caching mode, profile and costs. The profile is empty for the baseline, which is the first of each mode."""
-    for caching, found in total.caching.items():
-        for way, each in found.items():
-            yield ASKED[caching], "" if way == NOTHING_DONE else way, each
+    for caching, by_profile in total.caching_totals.items():
+        for profile, each in by_profile.items():
+            yield MODE_NAMES[caching], "" if profile == NOTHING_DONE else profile, each
 
 
 def as_they_are(total: ReportRow) -> str:
     """Note the sessions whose provider caches automatically; empty if there are none or modes were not compared."""
-    if not total.unasked or not total.caching:
+    if not total.automatic_sessions or not total.caching_totals:
         return ""
-    have = "has" if total.unasked == 1 else "have"
+    have = "has" if total.automatic_sessions == 1 else "have"
     return (
-        f"{plural(total.unasked, 'session')} {have} a provider that caches automatically. The cost is as recorded in"
+        f"{plural(total.automatic_sessions, 'session')} {have} a provider that caches automatically. The cost is as recorded in"
         " every mode. Only auto may request a longer TTL, at the same price."
     )

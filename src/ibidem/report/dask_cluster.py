@@ -26,7 +26,7 @@ R = TypeVar("R")
 CONNECT_SECONDS = 10.0
 WORKERS_WITHIN = 60.0
 """Seconds that a cluster may be without workers. Some clusters start workers on demand."""
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 """Interval between checks for finished tasks."""
 COUNT_SECONDS = 2.0
 """Interval between checks for workers."""
@@ -44,14 +44,14 @@ class VersionCheckedCall(Generic[W, R]):
     versions: tuple[str, ...]
 
     def __call__(self, one: W) -> R:
-        if (here := versions()) != self.versions:
+        if (here := package_versions()) != self.versions:
             theirs = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, here, strict=True))
             ours = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, self.versions, strict=True))
             raise IbidemError(f"a worker of the cluster has {theirs}, and this process {ours}: install the same there")
         return self.call(one)
 
 
-def versions() -> tuple[str, ...]:
+def package_versions() -> tuple[str, ...]:
     return tuple(map(metadata.version, PACKAGES))
 
 
@@ -70,7 +70,7 @@ class DaskWorkers:
         for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are reported below, in one line
         try:
-            _greeted(scheduler, distributed.comm.get_address_host_port(scheduler))
+            _check_scheduler(scheduler, distributed.comm.get_address_host_port(scheduler))
             self._client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise IbidemError(f"no Dask scheduler at {scheduler} ({error}): start one, or name another") from None
@@ -81,48 +81,52 @@ class DaskWorkers:
     def __exit__(self, *error: object) -> None:
         self._client.close()
 
-    def each(
-        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    def run_tasks(
+        self,
+        call: Callable[[W], R],
+        work: Sequence[W],
+        alone: bool = False,
+        lost_result: Callable[[W], R] | None = None,
     ) -> Iterator[R]:
         pieces = list(work)
         if not pieces:
             return
-        with self._understood():
-            futures = self._client.map(VersionCheckedCall(call, versions()), pieces, pure=False)
+        with self._translate_errors():
+            futures = self._client.map(VersionCheckedCall(call, package_versions()), pieces, pure=False)
             numbers = {future.key: number for number, future in enumerate(futures)}
             waiting = self._dask.as_completed(futures, loop=self._client.loop)
         del futures  # a reference here would keep results in the cluster's memory
-        for done in self._done(waiting):
+        for done_future in self._finished_futures(waiting):
             try:
-                with self._understood():
-                    found: R = done.result()
+                with self._translate_errors():
+                    result: R = done_future.result()
             except self._dask.scheduler.KilledWorker:
-                if lost is None:
+                if lost_result is None:
                     raise IbidemError("workers died, perhaps out of memory: give them more") from None
-                found = lost(pieces[numbers[done.key]])
-            yield found
-            done.release()
+                result = lost_result(pieces[numbers[done_future.key]])
+            yield result
+            done_future.release()
 
-    def _done(self, waiting: Any) -> Iterator[Any]:
+    def _finished_futures(self, waiting: Any) -> Iterator[Any]:
         """Yield futures as they finish. Raises IbidemError if the cluster has no workers for `WORKERS_WITHIN`."""
-        seen = looked = time.monotonic()
+        last_seen = last_check = time.monotonic()
         while waiting.count():
             batch = waiting.next_batch(block=False)
             yield from batch
             now = time.monotonic()
             if batch:
-                seen = now
+                last_seen = now
                 continue
-            if now - looked > COUNT_SECONDS:
-                with self._understood():
-                    looked, seen = now, now if self._client.nthreads() else seen
-            if now - seen > WORKERS_WITHIN:
+            if now - last_check > COUNT_SECONDS:
+                with self._translate_errors():
+                    last_check, last_seen = now, now if self._client.nthreads() else last_seen
+            if now - last_seen > WORKERS_WITHIN:
                 fix = f"start some (dask worker {self._address}), or name another"
                 raise IbidemError(f"the cluster at {self._address} has no workers: {fix}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     @contextmanager
-    def _understood(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn errors of the connection to the cluster into IbidemError."""
         try:
             yield
@@ -133,18 +137,18 @@ class DaskWorkers:
         except (ImportError, RuntimeError) as error:  # RuntimeError: the scheduler could not deserialize the task
             if isinstance(error, RuntimeError) and "deserializ" not in str(error):
                 raise
-            fix = f"install version {versions()[0]} on all of its machines: {install_command('dask')}"
+            fix = f"install version {package_versions()[0]} on all of its machines: {install_command('dask')}"
             raise IbidemError(f"the cluster at {self._address} has no ibidem, or another one: {fix}") from None
 
 
-def _greeted(scheduler: str, place: tuple[str, int]) -> None:
+def _check_scheduler(scheduler: str, address: tuple[str, int]) -> None:
     """Check for a scheduler's greeting, which starts with its length: `Client` gives up only after half a minute."""
-    with socket.create_connection(place, timeout=CONNECT_SECONDS) as connection:
+    with socket.create_connection(address, timeout=CONNECT_SECONDS) as connection:
         if scheduler.partition("://")[0] not in (scheduler, "tcp"):
             return  # with TLS, the client sends first
         try:
-            said = connection.recv(8, socket.MSG_WAITALL) if hasattr(socket, "MSG_WAITALL") else connection.recv(8)
+            greeting = connection.recv(8, socket.MSG_WAITALL) if hasattr(socket, "MSG_WAITALL") else connection.recv(8)
         except TimeoutError:
             raise OSError("something else answers there") from None
-        if len(said) < 8 or struct.unpack("<Q", said)[0] > GREETING_BYTES:
+        if len(greeting) < 8 or struct.unpack("<Q", greeting)[0] > GREETING_BYTES:
             raise OSError("something else answers there")

@@ -32,14 +32,18 @@ class LogWorkers(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def each(
-        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    def run_tasks(
+        self,
+        call: Callable[[W], R],
+        work: Sequence[W],
+        alone: bool = False,
+        lost_result: Callable[[W], R] | None = None,
     ) -> Iterator[R]:
         """Yield the result of every task as it is ready. Tasks start in order. `alone`: little work, for this process.
         `lost` makes the result of a task that killed all its workers, if they can detect that."""
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Count the cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -51,7 +55,7 @@ class LocalWorkers:
     elsewhere, base = False, ""
 
     def __init__(self, jobs: int | None = None) -> None:
-        self._jobs = jobs or cores()
+        self._jobs = jobs or count_cores()
         self._pool: ProcessPoolExecutor | None = None
         self._before: set[Any] = set()
 
@@ -67,22 +71,26 @@ class LocalWorkers:
         # `concurrent.futures` writes to it, which prints a traceback.
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def each(
-        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    def run_tasks(
+        self,
+        call: Callable[[W], R],
+        work: Sequence[W],
+        alone: bool = False,
+        lost_result: Callable[[W], R] | None = None,
     ) -> Iterator[R]:
         if alone or min(self._jobs, len(work)) <= 1:
             yield from map(call, work)
             return
         try:
-            workers = self._workers()  # outside the block: its helper process would unblock the signal
-            with _uninterrupted():
+            workers = self._start_pool()  # outside the block: its helper process would unblock the signal
+            with _block_interrupts():
                 futures = [workers.submit(call, one) for one in work]
-            for done in as_completed(futures):
-                yield done.result()
+            for future in as_completed(futures):
+                yield future.result()
         except BrokenProcessPool:
             raise IbidemError("a worker was stopped, perhaps out of memory: run again with --jobs 1") from None
 
-    def _workers(self) -> ProcessPoolExecutor:
+    def _start_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
             self._before = set(multiprocessing.active_children())
             context = multiprocessing.get_context("spawn")
@@ -91,7 +99,7 @@ class LocalWorkers:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """Block Ctrl-C in processes that start in this block, from their first instruction on, if the platform can."""
     mask = getattr(signal, "pthread_sigmask", None)
     if mask is None:

@@ -12,11 +12,11 @@ from datetime import UTC
 from typing import IO, Any, NamedTuple
 
 from .. import __version__
-from ..billing.misses import MISS_CAUSES, Shares
+from ..billing.cache_misses import MISS_CAUSES, CacheShares
 from ..errors import one_line
 from ..render.number_format import saved_share
 from .aggregate import Report, ReportRow, ScenarioTotals, local_time
-from .json_tables import cost_row, repeat_row, session_fields, tables
+from .json_tables import cost_row, repeat_row, requested_tables, session_fields
 from .session_result import (
     NOTHING_DONE,
     BilledCheck,
@@ -25,14 +25,14 @@ from .session_result import (
     ProfileOutcome,
     Scenario,
     SendCost,
-    SessionFigures,
-    plain,
+    SessionResult,
+    to_json_value,
 )
 
 JSON_SCHEMA = 1
 
 
-def as_dict(report: Report) -> dict[str, Any]:
+def report_to_dict(report: Report) -> dict[str, Any]:
     return {
         "ibidem": __version__,
         "schema": JSON_SCHEMA,
@@ -43,9 +43,9 @@ def as_dict(report: Report) -> dict[str, Any]:
         "profiles": list(report.profiles),
         "paid": cost_row(report.total),
         "logged": {"paid": report.total.logged, "would_have_paid": report.total.otherwise},
-        "by": tables(report),
+        "by": requested_tables(report),
         "totals": {
-            **_group(report.total),
+            **_group_dict(report.total),
             "files": report.files_read,
             "bytes": report.bytes_read,
             "skipped_lines": report.skipped,
@@ -54,124 +54,128 @@ def as_dict(report: Report) -> dict[str, Any]:
             "violations": dict(report.violations),
             "priced_as": report.priced_as,
         },
-        "agents": {name: _group(row) for name, row in report.groups("agent").items()},
-        "projects": {name: _group(row) for name, row in report.groups("project").items()},
+        "agents": {name: _group_dict(row) for name, row in report.groups("agent").items()},
+        "projects": {name: _group_dict(row) for name, row in report.groups("project").items()},
         "tools": {name: repeat_row(each) for name, each in report.tools.items()},
         "files": {name: repeat_row(each) for name, each in report.files.items()},
-        "sessions": _sessions(report),
-        "unread": [plain(unread) for unread in report.unread],
+        "sessions": _session_dicts(report),
+        "unread": [to_json_value(unread) for unread in report.unread],
     }
 
 
 def write_json(report: Report, stream: IO[str]) -> None:
-    json.dump(as_dict(report), stream, indent=1)
+    json.dump(report_to_dict(report), stream, indent=1)
     stream.write("\n")
 
 
-def _group(row: ReportRow) -> dict[str, Any]:
+def _group_dict(row: ReportRow) -> dict[str, Any]:
     return {
         "sessions": len(row.replayed),
         "requests": row.session_requests,
-        "baseline": plain(row.baseline),
+        "baseline": to_json_value(row.baseline),
         "thinking": {"cost": row.thinking, "share": row.thinking_share},
         "recorded": {
-            **_recorded(row.recorded),
+            **_billed_dict(row.recorded),
             "sessions": len(row.errors),
             "error_median": row.error_at(0.5),
             "error_90": row.error_at(0.9),
         },
-        "profiles": {name: _profile(row, name, outcome) for name, outcome in row.profiles.items()},
-        "cached": None if row.cached is None else _group_cached(row, row.cached),
+        "profiles": {name: _profile_dict(row, name, outcome) for name, outcome in row.profiles.items()},
+        "cached": None if row.cached is None else _group_cache_dict(row, row.cached),
         "caching": {
-            mode: {name: _scenario_totals(each, row.baseline.cost) for name, each in by_profile.items()}
-            for mode, by_profile in row.caching.items()
+            mode: {name: _scenario_totals_dict(each, row.baseline.cost) for name, each in by_profile.items()}
+            for mode, by_profile in row.caching_totals.items()
         },
     }
 
 
-def _group_cached(row: ReportRow, cached: CacheUse) -> dict[str, Any]:
-    unmarked = row.unmarked
+def _group_cache_dict(row: ReportRow, use: CacheUse) -> dict[str, Any]:
+    totals = row.missing_breakpoints
     return {
-        **_cached(cached),
+        **_cache_use_dict(use),
         "sessions": len(row.cached_sessions),
-        "misses": {cause: _group_misses(row, cause, misses) for cause, misses in cached.misses.items()},
+        "misses": {cause: _group_misses_dict(row, cause, misses) for cause, misses in use.misses.items()},
         "unmarked": {
-            "sessions": unmarked.sessions,
-            "cost": unmarked.cost,
-            "with_marks": unmarked.cost - unmarked.saved,
+            "sessions": totals.sessions,
+            "cost": totals.cost,
+            "with_marks": totals.cost - totals.saved,
         },
     }
 
 
-def _group_misses(row: ReportRow, cause: str, misses: MissCount) -> dict[str, Any]:
+def _group_misses_dict(row: ReportRow, cause: str, misses: MissCount) -> dict[str, Any]:
     worst = row.most_expensive_miss(cause)
-    named = None if worst is None else {**_which(worst[0]), **_dearest(worst[1])}
-    return {"count": misses.count, "tokens": misses.tokens, "cost": misses.cost, "dearest": named}
+    most_expensive = None if worst is None else {**_session_ref(worst[0]), **_worst_miss_dict(worst[1])}
+    return {"count": misses.count, "tokens": misses.tokens, "cost": misses.cost, "dearest": most_expensive}
 
 
-def _dearest(missed: MissCount) -> dict[str, Any]:
-    return {"request": missed.request, "where": missed.where, "cost": missed.dearest}
+def _worst_miss_dict(misses: MissCount) -> dict[str, Any]:
+    return {"request": misses.request, "where": misses.where, "cost": misses.dearest}
 
 
-def _cached(cached: CacheUse) -> dict[str, Any]:
-    shares = cached.shares
-    return {"tokens": {name: getattr(cached, name) for name in Shares._fields}, "shares": shares._asdict()}
+def _cache_use_dict(use: CacheUse) -> dict[str, Any]:
+    shares = use.shares
+    return {"tokens": {name: getattr(use, name) for name in CacheShares._fields}, "shares": shares._asdict()}
 
 
-def _session_cached(session: SessionFigures) -> dict[str, Any] | None:
-    cached = session.cached
-    if cached is None:
+def _session_cache_dict(session: SessionResult) -> dict[str, Any] | None:
+    use = session.cached
+    if use is None:
         return None
     misses = {
-        cause: {"count": missed.count, "tokens": missed.tokens, "cost": missed.cost, "dearest": _dearest(missed)}
-        for cause, missed in cached.misses.items()
+        cause: {"count": miss.count, "tokens": miss.tokens, "cost": miss.cost, "dearest": _worst_miss_dict(miss)}
+        for cause, miss in use.misses.items()
     }
-    return {**_cached(cached), "misses": misses, "unmarked": cached.unmarked}
+    return {**_cache_use_dict(use), "misses": misses, "unmarked": use.unmarked}
 
 
-def _profile(row: ReportRow, name: str, outcome: ProfileOutcome) -> dict[str, Any]:
+def _profile_dict(row: ReportRow, name: str, outcome: ProfileOutcome) -> dict[str, Any]:
     scenarios = row.scenarios.get(name, {})
     return {
-        **_compared(outcome.spent, row.baseline),
-        **_net(outcome, row.baseline, row.session_requests),
+        **_cost_dict(outcome.spent, row.baseline),
+        **_net_dict(outcome, row.baseline, row.session_requests),
         "dearer_sessions": row.more_expensive(name),
         "worst": outcome.worst,
         "law_failures": outcome.law_failures,
         "restored_requests": outcome.restored,
         "points": outcome.points,
-        "strategies": plain(outcome.strategies),
-        "worlds": {world: _scenario_totals(each, row.baseline.cost) for world, each in scenarios.items()},
+        "strategies": to_json_value(outcome.strategies),
+        "worlds": {world: _scenario_totals_dict(each, row.baseline.cost) for world, each in scenarios.items()},
     }
 
 
-def _scenario_totals(totals: ScenarioTotals, base: float) -> dict[str, Any]:
+def _scenario_totals_dict(totals: ScenarioTotals, base: float) -> dict[str, Any]:
     highest, worst = totals.highest, totals.worst_in
     return {
-        **_scenario(totals, base),
+        **_scenario_dict(totals, base),
         "dearer_sessions": totals.more_expensive,
-        "dearest": None if highest is None else {**_which(highest), "ratio": totals.ratio},
-        "worst": None if worst is None else {**_which(worst), "share": totals.worst},
+        "dearest": None if highest is None else {**_session_ref(highest), "ratio": totals.ratio},
+        "worst": None if worst is None else {**_session_ref(worst), "share": totals.worst},
     }
 
 
-def _which(session: SessionFigures) -> dict[str, str]:
+def _session_ref(session: SessionResult) -> dict[str, str]:
     return {"path": session.path, "name": session.name}
 
 
-def _scenario(scenario: Scenario | ScenarioTotals, base: float) -> dict[str, Any]:
+def _scenario_dict(scenario: Scenario | ScenarioTotals, base: float) -> dict[str, Any]:
     fields = {"cost": scenario.cost, "saved": base - scenario.cost, "rewrites": scenario.rewrites}
     if scenario.best is None:
         return fields
-    saved = base - scenario.best
-    best = {"cost": scenario.best, "saved": saved, "saved_share": saved_share(base, scenario.best)}
-    return {**fields, "optimum": {**best, "reached": (base - scenario.cost) / saved if saved > 0 else None}}
+    saving = base - scenario.best
+    best = {"cost": scenario.best, "saved": saving, "saved_share": saved_share(base, scenario.best)}
+    return {**fields, "optimum": {**best, "reached": (base - scenario.cost) / saving if saving > 0 else None}}
 
 
-def _compared(spent: SendCost, baseline: SendCost) -> dict[str, Any]:
-    return {**plain(spent), "saved": baseline.cost - spent.cost, "saved_share": saved_share(baseline.cost, spent.cost)}
+def _cost_dict(send_cost: SendCost, baseline: SendCost) -> dict[str, Any]:
+    return {
+        **to_json_value(send_cost),
+        "saved": baseline.cost - send_cost.cost,
+        "saved_share": saved_share(baseline.cost, send_cost.cost),
+    }
 
 
-def _net(outcome: ProfileOutcome, baseline: SendCost, requests: int) -> dict[str, Any]:
+def _net_dict(outcome: ProfileOutcome, baseline: SendCost, requests: int) -> dict[str, Any]:
     """The saving net of one more request for each request that needs evicted text."""
     cost = outcome.spent.cost + outcome.need_cost
     need = {
@@ -182,49 +186,51 @@ def _net(outcome: ProfileOutcome, baseline: SendCost, requests: int) -> dict[str
     return {"need": need, "net_saved": baseline.cost - cost, "net_saved_share": saved_share(baseline.cost, cost)}
 
 
-def _recorded(recorded: BilledCheck | None) -> dict[str, Any]:
-    if recorded is None:
+def _billed_dict(check: BilledCheck | None) -> dict[str, Any]:
+    if check is None:
         return {"cost": None, "requests": 0, "baseline": None, "by_rule": None, "error": None}
-    return {**plain(recorded), "error": recorded.baseline / recorded.cost - 1 if recorded.cost else None}
+    return {**to_json_value(check), "error": check.baseline / check.cost - 1 if check.cost else None}
 
 
-def _sessions(report: Report) -> list[dict[str, Any]]:
+def _session_dicts(report: Report) -> list[dict[str, Any]]:
     """List all sessions with their recorded cost, and the replayed costs if they were replayed."""
     by_session, sessions = report.session_rows(), []
     for key, session in sorted(report.known_sessions.items()):
         row = by_session.get(key, ReportRow())
         fields = {**session_fields(session), "requests": row.requests, "paid": cost_row(row)}
-        sessions.append({**fields, **(_session(row.replayed[-1]) if row.replayed else {})})
+        sessions.append({**fields, **(_session_dict(row.replayed[-1]) if row.replayed else {})})
     return sessions
 
 
-def _session(session: SessionFigures) -> dict[str, Any]:
+def _session_dict(session: SessionResult) -> dict[str, Any]:
     return {
         **{key: getattr(session, key) for key in ("model", "models", "priced_as", "requests", "restarts")},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
-        "baseline": plain(session.baseline),
+        "baseline": to_json_value(session.baseline),
         "thinking": {"cost": session.thinking, "share": session.thinking_share},
-        "recorded": _recorded(session.recorded),
+        "recorded": _billed_dict(session.recorded),
         "profiles": {
             name: {
-                **_compared(outcome.spent, session.baseline),
-                **_net(outcome, session.baseline, session.requests),
+                **_cost_dict(outcome.spent, session.baseline),
+                **_net_dict(outcome, session.baseline, session.requests),
                 "worst": outcome.worst,
                 "law_failures": outcome.law_failures,
                 "restored_requests": outcome.restored,
                 "failures": outcome.failures,
                 "points": outcome.points,
-                "strategies": plain(outcome.strategies),
+                "strategies": to_json_value(outcome.strategies),
                 "worlds": {
-                    world: {**_scenario(each, session.baseline.cost), "worst": each.worst}
+                    world: {**_scenario_dict(each, session.baseline.cost), "worst": each.worst}
                     for world, each in outcome.worlds.items()
                 },
             }
             for name, outcome in session.profiles.items()
         },
-        "cached": _session_cached(session),
+        "cached": _session_cache_dict(session),
         "caching": {
-            name: {way: {**_scenario(each, session.baseline.cost), "worst": each.worst} for way, each in ways.items()}
+            name: {
+                way: {**_scenario_dict(each, session.baseline.cost), "worst": each.worst} for way, each in ways.items()
+            }
             for name, ways in session.caching.items()
         },
         "skipped_lines": [{"line": line, "why": why} for line, why in session.skipped],
@@ -239,23 +245,23 @@ def write_csv(report: Report, stream: IO[str]) -> None:
 
     Profiles that revise sent text have more columns (`REVISION_COLUMNS`). Sessions without a replay have empty cells.
     """
-    writer = csv.writer(_harmless(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.writer(_escape_for_terminal(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     if report.asked.by:
-        for number, (by, rows) in enumerate(tables(report).items()):
+        for number, (by, rows) in enumerate(requested_tables(report).items()):
             if number:
                 writer.writerow([])  # an empty line between tables
             _write_table(writer, by, rows)
         return
-    replayed = _replayed_columns(report)
-    writer.writerow([*NAMING, "started", "requests", "paid_input", "paid_output", "paid", *replayed])
+    columns = _replayed_columns(report)
+    writer.writerow([*NAMING, "started", "requests", "paid_input", "paid_output", "paid", *columns])
     by_session = report.session_rows()
     for key, session in sorted(report.known_sessions.items()):
         fields, row = session_fields(session), by_session.get(key, ReportRow())
-        figures, paid = row.replayed[-1] if row.replayed else None, cost_row(row)
+        result, costs = row.replayed[-1] if row.replayed else None, cost_row(row)
         cells: list[Any] = [fields[name] for name in NAMING]
-        cells += [_utc_text(session.started), figures.requests if figures else row.requests]
-        cells += ["" if paid[name] is None else paid[name] for name in ("input", "output", "total")]
-        writer.writerow([*cells, *(_replayed(figures, report) if figures else [""] * len(replayed))])
+        cells += [_utc_text(session.started), result.requests if result else row.requests]
+        cells += ["" if costs[name] is None else costs[name] for name in ("input", "output", "total")]
+        writer.writerow([*cells, *(_replayed_cells(result, report) if result else [""] * len(columns))])
 
 
 NAMING = ("path", "name", "agent", "model", "project", "id", "title")
@@ -266,17 +272,17 @@ def _replayed_columns(report: Report) -> list[str]:
     columns = ["baseline_cost", "recorded_cost"]
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]
-        columns += [f"{profile}_{name}" for name in _more(report, profile)]
+        columns += [f"{profile}_{name}" for name in _revision_columns(report, profile)]
     columns += _caching_columns(report)
     return [*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"]
 
 
-def _replayed(session: SessionFigures, report: Report) -> list[Any]:
+def _replayed_cells(session: SessionResult, report: Report) -> list[Any]:
     row: list[Any] = [session.baseline.cost, session.recorded.cost if session.recorded else ""]
     for profile in report.profiles:
         outcome = session.profiles[profile]
         row += [outcome.spent.cost, session.saved_share(profile), outcome.worst, outcome.law_failures]
-        row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
+        row += [REVISION_COLUMNS[name](outcome.worlds) for name in _revision_columns(report, profile)]
     row += _caching_cells(session, report)
     base = session.baseline
     return [*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)]
@@ -291,7 +297,7 @@ class _TerminalEscaper(NamedTuple):
         self.stream.write(one_line(line.removesuffix("\n")) + "\n")
 
 
-def _harmless(stream: IO[str]) -> IO[str] | _TerminalEscaper:
+def _escape_for_terminal(stream: IO[str]) -> IO[str] | _TerminalEscaper:
     return _TerminalEscaper(stream) if stream.isatty() else stream
 
 
@@ -302,42 +308,46 @@ def _utc_text(at: float | None) -> str:
 
 def _write_table(writer: Any, by: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows of a table. Names of nested values are joined: `tokens_read`, `lossless_saved`."""
-    flat = [dict(_flat({by: row["name"], **row} if "name" in row and by != "session" else row)) for row in rows]
+    flat = [dict(_flatten_row({by: row["name"], **row} if "name" in row and by != "session" else row)) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row if key != "name" or by == "session"))
     writer.writerow(columns)
     for row in flat:
         writer.writerow(["" if row.get(key) is None else row[key] for key in columns])
 
 
-def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_row(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in row.items():
         name = f"{before}{key}"
         if isinstance(value, Mapping):
-            yield from _flat(value, "" if key == "profiles" else f"{name}_")
+            yield from _flatten_row(value, "" if key == "profiles" else f"{name}_")
         else:
             yield name, " ".join(value) if isinstance(value, list) else value
 
 
 def _caching_columns(report: Report) -> list[str]:
     """List the columns for shares of the input, costs of misses by cause, and costs of the compared caching modes."""
-    shares = [f"cached_{name}" for name in Shares._fields]
+    shares = [f"cached_{name}" for name in CacheShares._fields]
     misses = [f"lost_{cause}" for cause in MISS_CAUSES]
     ways = [
         f"{'baseline' if way == NOTHING_DONE else way}_caching_{name}_cost"
-        for name, found in report.total.caching.items()
-        for way in found
+        for name, by_profile in report.total.caching_totals.items()
+        for way in by_profile
     ]
     return [*shares, "unmarked", *misses, *ways]
 
 
-def _caching_cells(session: SessionFigures, report: Report) -> list[Any]:
-    cached = session.cached
-    if cached is None:
-        row: list[Any] = [""] * (len(Shares._fields) + 1 + len(MISS_CAUSES))
+def _caching_cells(session: SessionResult, report: Report) -> list[Any]:
+    use = session.cached
+    if use is None:
+        row: list[Any] = [""] * (len(CacheShares._fields) + 1 + len(MISS_CAUSES))
     else:
-        costs = [cached.misses[cause].cost if cause in cached.misses else 0.0 for cause in MISS_CAUSES]
-        row = [*cached.shares, int(cached.unmarked), *costs]
-    return row + [session.caching[name][way].cost for name, found in report.total.caching.items() for way in found]
+        costs = [use.misses[cause].cost if cause in use.misses else 0.0 for cause in MISS_CAUSES]
+        row = [*use.shares, int(use.unmarked), *costs]
+    return row + [
+        session.caching[name][way].cost
+        for name, by_profile in report.total.caching_totals.items()
+        for way in by_profile
+    ]
 
 
 REVISION_COLUMNS: dict[str, Callable[[Mapping[str, Scenario]], float | None]] = {
@@ -352,7 +362,7 @@ REVISION_COLUMNS: dict[str, Callable[[Mapping[str, Scenario]], float | None]] = 
 conversation."""
 
 
-def _more(report: Report, profile: str) -> list[str]:
+def _revision_columns(report: Report, profile: str) -> list[str]:
     """List the revision columns that have values."""
     scenarios = report.total.scenarios.get(profile, {})
     optimum = any(scenario.best is not None for scenario in scenarios.values())

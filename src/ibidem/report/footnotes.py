@@ -26,7 +26,7 @@ def restored_notes(report: Report) -> Iterator[str]:
     requests = report.total.session_requests
     for name, outcome in report.total.profiles.items():
         if outcome.restored and outcome.strategies and not outcome.law_failures:
-            every = outcome.restored == requests
-            which = "every request" if every else f"{outcome.restored:,} of {requests:,} requests"
-            more = "" if every else " --verify checks every request."
-            yield f"{name}: {which} expanded to the original text.{more}"
+            is_complete = outcome.restored == requests
+            which = "every request" if is_complete else f"{outcome.restored:,} of {requests:,} requests"
+            hint = "" if is_complete else " --verify checks every request."
+            yield f"{name}: {which} expanded to the original text.{hint}"

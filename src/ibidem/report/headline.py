@@ -37,17 +37,17 @@ def saving_line(report: Report) -> str:
     """Report what each profile would have saved of the input cost; empty without a replay."""
     row = report.total
     parts = []
-    spelt = False  # the words "would have saved" are not repeated from one saving to the next
+    has_verb = False  # the words "would have saved" are not repeated from one saving to the next
     for name in report.profiles if row.costs else ():
-        saved, part = row.net_saved(name), row.net_saved_share(name)
-        if saved < 0 and dollars(-saved) != dollars(0.0):
-            parts.append(f"{name} would have cost {dollars(-saved)} more ({percent(-part)})")
-            spelt = False
-        elif spelt:
-            parts.append(f"{name} {dollars(saved)} ({percent(part)})")
+        saving, share = row.net_saved(name), row.net_saved_share(name)
+        if saving < 0 and dollars(-saving) != dollars(0.0):
+            parts.append(f"{name} would have cost {dollars(-saving)} more ({percent(-share)})")
+            has_verb = False
+        elif has_verb:
+            parts.append(f"{name} {dollars(saving)} ({percent(share)})")
         else:
-            parts.append(f"{name} would have saved {dollars(saved)} ({percent(part)} of the input)")
-            spelt = True
+            parts.append(f"{name} would have saved {dollars(saving)} ({percent(share)} of the input)")
+            has_verb = True
     return f"{'; '.join(parts)}." if parts else ""
 
 
@@ -85,5 +85,5 @@ def wrap_command(report: Report) -> str:
     costs: dict[str, float] = {}
     for session in report.sessions:
         costs[session.agent] = costs.get(session.agent, 0.0) + session.baseline.cost
-    dearest = max(costs, key=lambda agent: costs[agent], default="")
-    return COMMANDS.get(dearest, COMMANDS["claude-code"])
+    top_agent = max(costs, key=lambda agent: costs[agent], default="")
+    return COMMANDS.get(top_agent, COMMANDS["claude-code"])

@@ -6,28 +6,28 @@ from typing import Any
 
 from .aggregate import KnownSession, RepeatTotals, Report, ReportRow
 from .plan_windows import plan_windows
-from .session_result import NOTHING_DONE, plain
+from .session_result import NOTHING_DONE, to_json_value
 
 
 def cost_row(row: ReportRow) -> dict[str, Any]:
     """Recorded dollars and tokens; null if no request has usage."""
-    used, known = row.tokens, bool(row.counted)
+    usage, is_counted = row.tokens, bool(row.counted)
     return {
-        "input": row.input if known else None,
-        "output": row.output if known else None,
-        "total": row.total if known else None,
+        "input": row.input if is_counted else None,
+        "output": row.output if is_counted else None,
+        "total": row.total if is_counted else None,
         "requests": row.counted,
         "tokens": {
-            "fresh": used.fresh,
-            "read": used.read,
-            "written": used.written,
-            "written_1h": used.written_1h,
-            "output": used.output,
+            "fresh": usage.fresh,
+            "read": usage.read,
+            "written": usage.written,
+            "written_1h": usage.written_1h,
+            "output": usage.output,
         },
     }
 
 
-def _savings(report: Report, row: ReportRow) -> dict[str, Any]:
+def _savings_by_profile(report: Report, row: ReportRow) -> dict[str, Any]:
     """Make the savings by profile; empty without a replay."""
     if not row.costs:
         return {}
@@ -37,30 +37,30 @@ def _savings(report: Report, row: ReportRow) -> dict[str, Any]:
     }
 
 
-def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
+def requested_tables(report: Report) -> dict[str, list[dict[str, Any]]]:
     """Make the requested tables, by name. `--top` keeps the first rows of a table, and the last windows."""
     top = report.asked.top
     return {
         by: rows[-top:] if top and by == "window" else rows[:top]
-        for by, rows in ((by, table(report, by)) for by in report.asked.by)
+        for by, rows in ((by, table_rows(report, by)) for by in report.asked.by)
     }
 
 
-def table(report: Report, by: str) -> list[dict[str, Any]]:
+def table_rows(report: Report, by: str) -> list[dict[str, Any]]:
     """Make the rows of one table of `--by`."""
     if by == "window":
-        return _windows(report)
+        return _window_rows(report)
     if by in ("tool", "file"):
         totals = report.most_saved(report.tools if by == "tool" else report.files)
         return [{"name": name, **repeat_row(each)} for name, each in totals]
-    known = report.known_sessions
+    sessions = report.known_sessions
     rows = report.table(by)  # type: ignore[arg-type]  # the command line accepts nothing else
-    named = ({"name": row.key[0]} if by != "session" else session_fields(known[row.key]) for row in rows)
-    return [{**names, **_row(report, row)} for names, row in zip(named, rows, strict=True)]
+    name_fields = ({"name": row.key[0]} if by != "session" else session_fields(sessions[row.key]) for row in rows)
+    return [{**names, **_row_dict(report, row)} for names, row in zip(name_fields, rows, strict=True)]
 
 
 def repeat_row(totals: RepeatTotals) -> dict[str, Any]:
-    return {**plain(totals.results), "profiles": plain(totals.profiles)}
+    return {**to_json_value(totals.results), "profiles": to_json_value(totals.profiles)}
 
 
 def session_fields(session: KnownSession) -> dict[str, Any]:
@@ -78,23 +78,23 @@ def session_fields(session: KnownSession) -> dict[str, Any]:
     }
 
 
-def _row(report: Report, row: ReportRow) -> dict[str, Any]:
+def _row_dict(report: Report, row: ReportRow) -> dict[str, Any]:
     return {
         "sessions": len(row.sessions),
         "requests": row.requests,
         **{name: value for name, value in cost_row(row).items() if name != "requests"},
         "baseline": row.costs.get(NOTHING_DONE),
-        "profiles": _savings(report, row),
+        "profiles": _savings_by_profile(report, row),
     }
 
 
-def _windows(report: Report) -> list[dict[str, Any]]:
+def _window_rows(report: Report) -> list[dict[str, Any]]:
     return [
         {
             "agent": window.agent,
             "start": window.start,
             "end": window.end,
-            **_row(report, window.row),
+            **_row_dict(report, window.row),
             "requests_left": window.left,
         }
         for window in plan_windows(report.paid, report.sessions)

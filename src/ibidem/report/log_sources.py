@@ -15,9 +15,9 @@ from typing import IO, Any, NamedTuple
 from ..environment import install_command
 from ..errors import IbidemError
 from ..recordings import LogBytes, LogFileStream
-from ..recordings.discovery import LOG_ENDINGS, load
+from ..recordings.discovery import LOG_ENDINGS, load_log
+from ..recordings.log_streams import CHUNK_BYTES, STREAMED_BYTES
 from ..recordings.opencode_store import is_store
-from ..recordings.streams import CHUNK_BYTES, STREAMED_BYTES
 
 EDITIONS = ("ETag", "etag", "content_md5", "md5Hash")
 """Names of an object's digest in fsspec's file systems."""
@@ -36,22 +36,22 @@ class LogFile(NamedTuple):
     """Changes whenever the file changes; empty if size or time are unknown."""
 
     @classmethod
-    def at(cls, path: str) -> LogFile:
+    def from_path(cls, path: str) -> LogFile:
         """Look up a local log. For a SQLite database, new rows may be in its `-wal` file, so that counts too."""
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except (OSError, ValueError):
             return cls(path)
         if os.path.isdir(path):
             return cls(path)
-        times, sizes = [found.st_mtime_ns], [found.st_size]
-        if path.endswith(".db") and os.path.exists(beside := f"{path}-wal"):
-            more = os.stat(beside)
-            times.append(more.st_mtime_ns)
-            sizes.append(more.st_size)
+        times, sizes = [status.st_mtime_ns], [status.st_size]
+        if path.endswith(".db") and os.path.exists(wal_path := f"{path}-wal"):
+            wal_status = os.stat(wal_path)
+            times.append(wal_status.st_mtime_ns)
+            sizes.append(wal_status.st_size)
         # Cached results contain the path as given here, so the same file under another path is another state.
         state = " ".join([path, os.path.abspath(path), *map(str, (*sizes, *times))])
-        return cls(path, found.st_size, max(times) / 1e9, state)
+        return cls(path, status.st_size, max(times) / 1e9, state)
 
 
 # --- opening logs -------------------------------------------------------------------------------
@@ -64,16 +64,16 @@ def is_url(path: str) -> bool:
 def fetch(path: str, base: str = "") -> LogBytes:
     """Open a log, with relative paths resolved against `base`. A large log is streamed from disk."""
     if is_url(path):
-        return _fetched(path)
+        return _fetch_stream(path)
     file = Path(base, path)
     if file.is_file() and not is_store(file) and (size := file.stat().st_size) >= STREAMED_BYTES:
         return LogFileStream(file, size)
-    return load(file)
+    return load_log(file)
 
 
 def fetch_url(url: str) -> bytes:
     """Read a URL with fsspec. Raises OSError."""
-    with _reaching(url), _fsspec().open(url, "rb") as stream:
+    with _translate_errors(url), _import_fsspec().open(url, "rb") as stream:
         data: bytes = stream.read()
         return data
 
@@ -89,15 +89,15 @@ class FetchedStream(LogFileStream):
             super().__init__(Path(name), file.tell())
 
 
-def _fetched(url: str) -> LogBytes:
-    with _reaching(url), _fsspec().open(url, "rb") as stream:
+def _fetch_stream(url: str) -> LogBytes:
+    with _translate_errors(url), _import_fsspec().open(url, "rb") as stream:
         if (getattr(stream, "size", None) or 0) >= STREAMED_BYTES:
             return FetchedStream(stream)
         data: bytes = stream.read()
         return data
 
 
-def _fsspec() -> Any:
+def _import_fsspec() -> Any:
     try:
         import fsspec
     except ImportError:
@@ -106,7 +106,7 @@ def _fsspec() -> Any:
 
 
 @contextmanager
-def _reaching(url: str) -> Iterator[None]:
+def _translate_errors(url: str) -> Iterator[None]:
     """Turn errors of a file system into OSError: each has its own types, such as for a missing key or a lost host."""
     try:
         yield
@@ -119,37 +119,37 @@ def _reaching(url: str) -> Iterator[None]:
 # --- finding logs -------------------------------------------------------------------------------
 
 
-def below(url: str) -> list[LogFile]:
+def list_logs(url: str) -> list[LogFile]:
     """List the logs at a URL: one object, or the logs in a folder. Raises OSError if it cannot be reached."""
     try:
-        system, path = _fsspec().core.url_to_fs(url)
+        system, path = _import_fsspec().core.url_to_fs(url)
     except (ValueError, ImportError) as error:
         raise IbidemError(f"{url}: {error}") from None
-    with _reaching(url):
+    with _translate_errors(url):
         if not system.isdir(path):
-            return [_told(url, _about(system, path))]
-        found: Mapping[str, Mapping[str, Any]] = system.find(path, detail=True)
-    logs = (each for each in sorted(found) if each.endswith(LOG_ENDINGS))
-    return [_told(system.unstrip_protocol(each), found[each]) for each in logs]
+            return [_log_from_metadata(url, _object_metadata(system, path))]
+        objects: Mapping[str, Mapping[str, Any]] = system.find(path, detail=True)
+    logs = (each for each in sorted(objects) if each.endswith(LOG_ENDINGS))
+    return [_log_from_metadata(system.unstrip_protocol(each), objects[each]) for each in logs]
 
 
-def _about(system: Any, path: str) -> Mapping[str, Any]:
+def _object_metadata(system: Any, path: str) -> Mapping[str, Any]:
     """Look up an object's metadata; empty on errors, because opening the object reports them."""
     try:
-        found: Mapping[str, Any] = system.info(path)
+        metadata: Mapping[str, Any] = system.info(path)
     except Exception:
         return {}
-    return found
+    return metadata
 
 
-def _told(url: str, about: Mapping[str, Any]) -> LogFile:
+def _log_from_metadata(url: str, about: Mapping[str, Any]) -> LogFile:
     """Make a `LogFile` from an object's metadata. It counts as unchanged if size and digest, or size and time, are
     equal."""
     size = about.get("size")
-    when = next((about[name] for name in TIMES if about.get(name)), None)
-    edition = next((about[name] for name in EDITIONS if about.get(name)), None)
-    written = when.timestamp() if isinstance(when, datetime) else when if isinstance(when, int | float) else None
-    known = isinstance(size, int) and (edition or when) is not None
+    mtime = next((about[name] for name in TIMES if about.get(name)), None)
+    digest = next((about[name] for name in EDITIONS if about.get(name)), None)
+    written_at = mtime.timestamp() if isinstance(mtime, datetime) else mtime if isinstance(mtime, int | float) else None
+    is_known = isinstance(size, int) and (digest or mtime) is not None
     return LogFile(
-        url, size if isinstance(size, int) else 0, written, f"{url} {size} {edition} {when}" if known else ""
+        url, size if isinstance(size, int) else 0, written_at, f"{url} {size} {digest} {mtime}" if is_known else ""
     )

@@ -15,8 +15,8 @@ from .. import recordings
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..recordings import LogBytes, RecordedRequest, Recording
-from ..recordings.json_log import LoggedExchange, read_json_log
-from ..replay.caching import pauses_of
+from ..recordings.proxy_json_log import LoggedExchange, read_usage_log
+from ..replay.caching_replay import count_idle_times
 from .session_result import UnreadFile
 
 PROXY_LOG = "ibidem-proxy"
@@ -56,7 +56,7 @@ class SessionFacts(msgspec.Struct):
         return self.path, self.name
 
     @property
-    def replayed(self) -> bool:
+    def is_replayable(self) -> bool:
         """The session can be replayed. Logs of Ibidem's proxy have no histories."""
         return not self.paid
 
@@ -65,7 +65,7 @@ class SessionFacts(msgspec.Struct):
         return next((at for at in self.times if at is not None), None)
 
     @property
-    def last(self) -> float:
+    def last_request_time(self) -> float:
         """Unix time of the last request; 0 if unknown."""
         return max((at for at in self.times if at is not None), default=0.0)
 
@@ -100,45 +100,45 @@ class PaidRequest(NamedTuple):
 def read_facts(path: str, data: LogBytes) -> FileFacts:
     """Read the sessions of a log. A log that cannot be read becomes an `UnreadFile`."""
     try:
-        if (logged := read_json_log(path, data)) is not None:
-            return FileFacts(list(_logged(path, logged)), size=len(data))
-        found = recordings.read(path, data)
+        if (exchanges := read_usage_log(path, data)) is not None:
+            return FileFacts(list(_proxy_sessions(path, exchanges)), size=len(data))
+        sessions = recordings.read(path, data)
     except recordings.LogError as error:
         return FileFacts(unread=[UnreadFile(path, str(error).removeprefix(f"{path}: "))], size=len(data))
-    return FileFacts([facts_of(session) for session in found], size=len(data))
+    return FileFacts([summarize_session(session) for session in sessions], size=len(data))
 
 
-def _logged(path: str, exchanges: Iterable[LoggedExchange]) -> Iterator[SessionFacts]:
+def _proxy_sessions(path: str, exchanges: Iterable[LoggedExchange]) -> Iterator[SessionFacts]:
     """Yield the conversations in a log of Ibidem's proxy. Only requests with usage or a cost count."""
     conversations: dict[tuple[float | None, str], list[LoggedExchange]] = {}
     for each in exchanges:
         if each.usage is not None or each.paid is not None:
             conversations.setdefault((each.started, each.conversation), []).append(each)
-    for number, ((_, name), some) in enumerate(conversations.items(), 1):
-        models = list(dict.fromkeys(each.model for each in some if each.model))
+    for number, ((_, name), group) in enumerate(conversations.items(), 1):
+        models = list(dict.fromkeys(each.model for each in group if each.model))
         yield SessionFacts(
             path,
             PROXY_LOG,
-            some[0].format,
+            group[0].format,
             name=f"conversation {number}",
             id=name,
-            title=some[0].title,
+            title=group[0].title,
             models=models,
-            asked=[models.index(each.model) if each.model else -1 for each in some],
-            times=[each.time for each in some],
-            counted=[_tokens(each.usage) for each in some],
-            answers=[""] * len(some),
-            paid=[each.paid for each in some],
-            otherwise=[None if each.observed else each.would_have_paid for each in some],
+            asked=[models.index(each.model) if each.model else -1 for each in group],
+            times=[each.time for each in group],
+            counted=[_token_counts(each.usage) for each in group],
+            answers=[""] * len(group),
+            paid=[each.paid for each in group],
+            otherwise=[None if each.observed else each.would_have_paid for each in group],
         )
 
 
-def facts_of(session: Recording) -> SessionFacts:
+def summarize_session(session: Recording) -> SessionFacts:
     """Summarize a recorded session."""
-    sent = [each for segment in session.segments for each in segment.requests]
+    requests = [each for segment in session.segments for each in segment.requests]
     models = session.models
     places = {model: place for place, model in enumerate(models)}
-    pauses = pauses_of(session)
+    idle_times = count_idle_times(session)
     return SessionFacts(
         session.path,
         session.agent,
@@ -148,34 +148,34 @@ def facts_of(session: Recording) -> SessionFacts:
         session.title,
         session.project,
         models,
-        [places.get(each.model, -1) for each in sent],
-        [moment(each) for each in sent],
-        [_tokens(each.billed or each.usage) for each in sent],
-        [each.answer for each in sent],
-        otherwise=[each.otherwise for each in sent] if any(each.otherwise is not None for each in sent) else [],
-        spoken=pauses.spoken,
-        looped=pauses.looped,
+        [places.get(each.model, -1) for each in requests],
+        [request_time(each) for each in requests],
+        [_token_counts(each.billed or each.usage) for each in requests],
+        [each.answer for each in requests],
+        otherwise=[each.otherwise for each in requests] if any(each.otherwise is not None for each in requests) else [],
+        spoken=idle_times.spoken,
+        looped=idle_times.looped,
     )
 
 
-def moment(sent: RecordedRequest) -> float | None:
+def request_time(request: RecordedRequest) -> float | None:
     """Unix time at which the response to a request was complete, or else at which the request was sent."""
-    return sent.at if sent.answered is None else sent.answered
+    return request.at if request.answered is None else request.answered
 
 
-def _tokens(usage: Usage | None) -> tuple[int, int, int, int, int] | None:
+def _token_counts(usage: Usage | None) -> tuple[int, int, int, int, int] | None:
     return None if usage is None else (usage.fresh, usage.read, usage.written, usage.written_1h, usage.output)
 
 
 def paid_requests(session: SessionFacts, prices: Prices) -> Iterator[PaidRequest]:
     """Yield the requests of a session with their recorded cost."""
     for number in range(len(session.times)):
-        counted, model, at = session.counted[number], session.model_of(number), session.times[number]
-        usage = None if counted is None else Usage(*counted)
+        counts, model, at = session.counted[number], session.model_of(number), session.times[number]
+        usage = None if counts is None else Usage(*counts)
         rates = None if usage is None else prices.of(model, session.format, at).rates(usage.input)
-        paid = rates.input_cost(usage) if rates and usage else None
-        output = rates.output * usage.output if rates and usage else None
-        otherwise = session.otherwise[number] if session.otherwise else None
+        input_cost = rates.input_cost(usage) if rates and usage else None
+        output_cost = rates.output * usage.output if rates and usage else None
+        cost_without_proxy = session.otherwise[number] if session.otherwise else None
         if session.paid:
-            paid = session.paid[number]
-        yield PaidRequest(session, number, at, model, usage, paid, output, otherwise)
+            input_cost = session.paid[number]
+        yield PaidRequest(session, number, at, model, usage, input_cost, output_cost, cost_without_proxy)

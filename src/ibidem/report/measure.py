@@ -18,36 +18,36 @@ from typing import NamedTuple
 import msgspec
 
 from .. import formats, recordings, rules
-from ..billing.budget import Economy
-from ..billing.calibration import Count, Weights
-from ..billing.prices import Price, Prices, economy_of
+from ..billing.calibration import Count, TokenWeights
+from ..billing.prices import Price, Prices, cache_pricing_for
+from ..billing.revision_budget import CachePricing
 from ..model import Conversation, Message, Text
 from ..recordings import LogBytes, Recording
-from ..replay.billing import AfterBreak, Bill, Replay, Told
-from ..replay.caching import CachingName, Keeping, cached_bill, pauses_of, recorded_as
-from ..replay.groundwork import CallTarget, Groundwork
-from ..replay.hindsight import best as best_moments
+from ..replay.caching_replay import CachePolicyRun, CachingName, bill_with_caching, count_idle_times, recorded_caching
 from ..replay.histories import CountsByHash, Histories
+from ..replay.offline_optimum import find_optimum as best_moments
+from ..replay.replay_bill import AfterBreak, Bill, Replay, ReportedUsage
+from ..replay.sent_views import SentView
+from ..replay.shared_arrival import CallTarget, SharedArrival
 from ..replay.simulate import Simulation
-from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from ..tokens import DEFAULT_ENCODING, Remembering, TokenNotes, counter, encoding_of, noting
-from .log_summary import moment
+from ..tokens import DEFAULT_ENCODING, CachedCounter, EstimateLog, collect_estimates, counter_for, encoding_for
+from .log_summary import request_time
 from .miss_counts import cache_use_of
 from .selection import EVERYTHING, RequestFilter
 from .session_result import (
     NOTHING_DONE,
     BilledCheck,
-    FileFigures,
+    FileResult,
     ProfileOutcome,
     Removal,
     Scenario,
     SendCost,
-    SessionFigures,
+    SessionResult,
     ToolResultTotals,
     UnreadFile,
-    merge,
+    merge_totals,
     worst_share,
 )
 
@@ -74,41 +74,46 @@ class ReportSettings(msgspec.Struct, frozen=True):
     """Expand every request, not only a sample (`replay.verify`)."""
 
     @property
-    def ways(self) -> tuple[CachingName, ...]:
+    def caching_modes(self) -> tuple[CachingName, ...]:
         """Caching modes to report; none if only `recorded` was requested, which every report has."""
         return () if self.caching == ("recorded",) else self.caching
 
 
-WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
+SCENARIOS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
 def measure_log(
     path: str,
     data: LogBytes,
     settings: ReportSettings,
-    known: frozenset[str] = frozenset(),
-    chosen: Mapping[str, RequestFilter] | None = None,
-) -> FileFigures:
+    earlier_ids: frozenset[str] = frozenset(),
+    filters: Mapping[str, RequestFilter] | None = None,
+) -> FileResult:
     """Measure the sessions in a log.
 
     Responses in `known` were counted in another file already, because the session was resumed. `chosen` selects the
     requests of each session by its name; sessions that it does not name are left out. None selects everything.
     """
-    with _seldom_collected():
+    with _pause_gc():
         try:
-            found = recordings.read(path, data)
+            sessions = recordings.read(path, data)
         except recordings.LogError as error:
-            return FileFigures(unread=[UnreadFile(path, str(error).removeprefix(f"{path}: "))], size=len(data))
+            return FileResult(unread=[UnreadFile(path, str(error).removeprefix(f"{path}: "))], size=len(data))
         figures = []
-        for each in found:
-            session, which = drop_counted_requests(each, known), EVERYTHING if chosen is None else chosen.get(each.name)
-            if which and any(which.takes(sent) for segment in session.segments for sent in segment.requests):
-                figures.append(measure_session(session, settings, which))
-        return FileFigures(figures, size=len(data))
+        for each in sessions:
+            session, request_filter = (
+                drop_counted_requests(each, earlier_ids),
+                EVERYTHING if filters is None else filters.get(each.name),
+            )
+            if request_filter and any(
+                request_filter.matches_recorded(sent) for segment in session.segments for sent in segment.requests
+            ):
+                figures.append(measure_session(session, settings, request_filter))
+        return FileResult(figures, size=len(data))
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _pause_gc() -> Iterator[None]:
     """Pause Python's garbage collector, which takes a fifth of the time here. Nearly all objects are freed by reference
     counts."""
     enabled = gc.isenabled()
@@ -120,18 +125,18 @@ def _seldom_collected() -> Iterator[None]:
             gc.enable()
 
 
-def drop_counted_requests(session: Recording, known: frozenset[str]) -> Recording:
+def drop_counted_requests(session: Recording, earlier_ids: frozenset[str]) -> Recording:
     """Remove requests that another file has already. Their messages stay in the history: later requests send them."""
-    if known:
+    if earlier_ids:
         for segment in session.segments:
-            old = [sent.length for sent in segment.requests if sent.answer and sent.answer in known]
+            old = [sent.length for sent in segment.requests if sent.answer and sent.answer in earlier_ids]
             segment.inherited = max([segment.inherited, *old])
-            segment.requests = [sent for sent in segment.requests if not sent.answer or sent.answer not in known]
+            segment.requests = [sent for sent in segment.requests if not sent.answer or sent.answer not in earlier_ids]
         session.segments = [segment for segment in session.segments if segment.requests]
     return session
 
 
-def answers_in(session: Recording) -> Iterator[str]:
+def response_ids(session: Recording) -> Iterator[str]:
     """Yield the ids of a session's responses."""
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
@@ -140,63 +145,65 @@ class SessionBasis(NamedTuple):
     """The parts of a session that all profiles share: its requests, cache pricing and token counter."""
 
     replay: Replay
-    economy: Economy
-    count: Remembering
+    economy: CachePricing
+    count: CachedCounter
 
 
-def basis_of(session: Recording, settings: ReportSettings) -> SessionBasis:
+def prepare_session(session: Recording, settings: ReportSettings) -> SessionBasis:
     """Prepare a session for simulations."""
-    exact = counter(session.models[0] if session.models else None)
-    count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
-    messages = Histories(session, count.known.clear, settings.optimum)  # token counts are dropped with their texts
+    exact = counter_for(session.models[0] if session.models else None)
+    count = CachedCounter(CountsByHash(exact) if any(segment.is_compressed for segment in session.segments) else exact)
+    messages = Histories(session, count.counts.clear, settings.optimum)  # token counts are dropped with their texts
     replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
-    economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
+    economy = replace(cache_pricing_for(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
     return SessionBasis(replay, economy, count)
 
 
-def measure_session(session: Recording, settings: ReportSettings, chosen: RequestFilter = EVERYTHING) -> SessionFigures:
+def measure_session(
+    session: Recording, settings: ReportSettings, request_filter: RequestFilter = EVERYTHING
+) -> SessionResult:
     """Measure a session. Only the chosen requests count, but the whole conversation is replayed."""
-    measured = _MeasuredSession(session, settings, chosen)
-    with noting(measured.usual_notes):
-        return measured.figures()
+    state = _MeasuredSession(session, settings, request_filter)
+    with collect_estimates(state.usual_notes):
+        return state.make_result()
 
 
 class _MeasuredSession:
     """State for measuring one session: its simulations and bills."""
 
-    def __init__(self, session: Recording, settings: ReportSettings, chosen: RequestFilter) -> None:
+    def __init__(self, session: Recording, settings: ReportSettings, request_filter: RequestFilter) -> None:
         self.session, self.settings = session, settings
-        self.replay, self.economy, self.count = basis_of(session, settings)
-        usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
-        self.notes = TokenNotes(self.count.count, self.count.known)
-        self.usual_notes = self.notes if usual else TokenNotes(counter(), {})
+        self.replay, self.economy, self.count = prepare_session(session, settings)
+        usual = encoding_for(session.models[0] if session.models else None) == DEFAULT_ENCODING
+        self.notes = EstimateLog(self.count.count, self.count.counts)
+        self.usual_notes = self.notes if usual else EstimateLog(counter_for(), {})
         """Counts in the default encoding, whatever the encoding of the session's model."""
         self.messages = self.replay.messages
-        self.groundwork = Groundwork(self.messages, self.count.known if usual else {})
-        self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
-        self.baseline = self.over(self.replay.bill())
+        self.groundwork = SharedArrival(self.messages, self.count.counts if usual else {})
+        self.counted = [request_filter.matches_recorded(step.sent) for step in self.replay.steps]
+        self.baseline = self.counted_part(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
         self.missing: dict[str, Simulation] = {}
         """Simulations of profiles that evict, in the scenario `miss`."""
         self.bills = {NOTHING_DONE: self.baseline}
 
-    def over(self, bill: Bill) -> Bill:
+    def counted_part(self, bill: Bill) -> Bill:
         """Limit a bill to the chosen requests."""
-        return bill if all(self.counted) else bill.over(self.counted)
+        return bill if all(self.counted) else bill.counted_part(self.counted)
 
-    def figures(self) -> SessionFigures:
+    def make_result(self) -> SessionResult:
         session, replay, settings = self.session, self.replay, self.settings
         self.simulate_all()
-        outcomes = {name: self.outcome(name) for name in settings.profiles}
+        outcomes = {name: self.profile_outcome(name) for name in settings.profiles}
         steps = list(compress(replay.steps, self.counted))
         models = list(dict.fromkeys(step.sent.model for step in steps if step.sent.model))
         places = {model: place for place, model in enumerate(models)}
-        times = [moment(step.sent) for step in steps]
-        invalid, accepted, violations = invalid_in(session, self.messages, self.counted)
-        tools, files = _results(session, self.groundwork, replay.weights, self.count, self.counted)
-        pauses = pauses_of(session, self.messages)
-        return SessionFigures(
+        times = [request_time(step.sent) for step in steps]
+        invalid, accepted_count, violations = count_invalid_requests(session, self.messages, self.counted)
+        tools, files = _tool_result_totals(session, self.groundwork, replay.weights, self.count, self.counted)
+        idle_times = count_idle_times(session, self.messages)
+        return SessionResult(
             path=session.path,
             agent=session.agent,
             name=session.name,
@@ -211,35 +218,37 @@ class _MeasuredSession:
             restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
             skipped=[(skipped.line, skipped.why) for skipped in session.skipped],
             invalid=invalid,
-            accepted=accepted,
+            accepted=accepted_count,
             violations=violations,
-            baseline=_spent(self.baseline),
-            recorded=self.recorded(),
-            thinking=replay.thinking(self.counted),
+            baseline=_send_cost(self.baseline),
+            recorded=self.check_against_recorded(),
+            thinking=replay.thinking_cost(self.counted),
             cached=cache_use_of(replay, self.messages, Prices(settings.prices), self.counted),
-            caching={name: self.asked_for(name) for name in settings.ways},
+            caching={name: self.price_caching_mode(name) for name in settings.caching_modes},
             unasked=not any(step.price.caching.marks for step in replay.steps),
-            spoken=pauses.spoken,
-            looped=pauses.looped,
+            spoken=idle_times.spoken,
+            looped=idle_times.looped,
             profiles=outcomes,
             tools=tools,
             files=files,
             times=times,
             asked=[places.get(step.sent.model, -1) for step in steps],
-            costs={name: self.by_request(bill.costs) for name, bill in self.bills.items()},
-            sizes={name: self.by_request([each.size for each in bill.charges]) for name, bill in self.bills.items()},
+            costs={name: self.select_counted(bill.costs) for name, bill in self.bills.items()},
+            sizes={
+                name: self.select_counted([each.size for each in bill.charges]) for name, bill in self.bills.items()
+            },
             windows={step.sent.model: step.price.window for step in steps if step.price.window},
         )
 
-    def by_request(self, numbers: Sequence[float]) -> list[float]:
+    def select_counted(self, numbers: Sequence[float]) -> list[float]:
         return list(compress(numbers, self.counted))
 
-    def simulate(
+    def run_simulation(
         self,
         strategies: Sequence[Strategy],
-        economy: Economy,
-        told: Told,
-        elsewhere: Told | None = None,
+        economy: CachePricing,
+        usage: ReportedUsage,
+        other_usage: ReportedUsage | None = None,
         at_once: bool = True,
         need: bool = False,
     ) -> Simulation:
@@ -250,10 +259,10 @@ class _MeasuredSession:
             self.replay.weights,
             self.notes,
             economy,
-            told,
+            usage,
             self.groundwork,
-            elsewhere,
-            watched=self.settings.optimum,
+            other_usage,
+            record_windows=self.settings.optimum,
             verify=self.settings.verify,
             at_once=at_once,
             texts=False,
@@ -266,36 +275,39 @@ class _MeasuredSession:
         Only one segment's shared work is in memory at a time. Profiles that evict run first: they also compute the
         arrival edits that the others read.
         """
-        hit, miss = self.replay.told("hit"), self.replay.told("miss")
-        chosen = {name: profiles.named(name) for name in self.settings.profiles}
-        final = [name for name, strategies in chosen.items() if all(each.final for each in strategies)]
-        for name, strategies in chosen.items():
-            self.simulations[name] = self.simulate(strategies, self.economy, hit, miss, at_once=False, need=True)
+        hit, miss = self.replay.reported_usage("hit"), self.replay.reported_usage("miss")
+        strategies_by_profile = {name: profiles.profile_strategies(name) for name in self.settings.profiles}
+        final = [name for name, strategies in strategies_by_profile.items() if all(each.final for each in strategies)]
+        for name, strategies in strategies_by_profile.items():
+            self.simulations[name] = self.run_simulation(strategies, self.economy, hit, miss, at_once=False, need=True)
             if name not in final:
-                self.missing[name] = self.simulate(strategies, self.economy, miss, at_once=False)
+                self.missing[name] = self.run_simulation(strategies, self.economy, miss, at_once=False)
         for number in range(len(self.messages)):
             for name in final:
-                self.simulations[name].awaits(number)
+                self.simulations[name].await_arrival(number)
             for name in (*self.missing, *final):
-                self.simulations[name].run(number)
+                self.simulations[name].run_segment(number)
                 if name in self.missing:
-                    self.missing[name].run_beside(self.simulations[name], number)
-            self.groundwork.done()
-            self.notes.forget()
-            self.usual_notes.forget()
+                    self.missing[name].run_alongside(self.simulations[name], number)
+            self.groundwork.drop_segment()
+            self.notes.clear()
+            self.usual_notes.clear()
 
-    def outcome(self, name: str) -> ProfileOutcome:
+    def profile_outcome(self, name: str) -> ProfileOutcome:
         simulation = self.simulations[name]
-        bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
-        found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
+        bill = self.bills[name] = self.counted_part(self.replay.bill(simulation.views))
+        result = _profile_outcome(self.replay, self.baseline, bill, simulation, self.counted)
         if name in self.missing:
             missing = self.missing[name]
-            missed = self.over(self.replay.bill(missing.views, after_break="miss"))
-            found.needs, found.need_cost = self.needs(simulation, bill)
-            found.worlds = {"hit": self.world(simulation, bill, "hit"), "miss": self.world(missing, missed, "miss")}
-        return found
+            miss_bill = self.counted_part(self.replay.bill(missing.views, after_break="miss"))
+            result.needs, result.need_cost = self.count_needs(simulation, bill)
+            result.worlds = {
+                "hit": self.price_scenario(simulation, bill, "hit"),
+                "miss": self.price_scenario(missing, miss_bill, "miss"),
+            }
+        return result
 
-    def needs(self, simulation: Simulation, bill: Bill) -> tuple[int, float]:
+    def count_needs(self, simulation: Simulation, bill: Bill) -> tuple[int, float]:
         """Count the requests that need evicted text, and price one more request for each: it reads the context again
         and writes the fetched text."""
         needs, cost = [need for need in simulation.needs if self.counted[need.request]], 0.0
@@ -304,62 +316,68 @@ class _MeasuredSession:
             cost += step.rates.read * bill.charges[need.request].size + step.write * step.scale * need.tokens
         return len(needs), cost
 
-    def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> Scenario:
+    def price_scenario(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> Scenario:
         best = None
         if self.settings.optimum and simulation.phases and all(self.counted):  # an optimum needs the whole session
             best = best_moments(self.replay, simulation.phases, after_break=world).cost
         return Scenario(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs), best)
 
-    def asked_for(self, caching: CachingName) -> dict[str, Scenario]:
-        bills = bill_what_if(caching, self.replay, self.economy, self.simulations, self.simulate)
+    def price_caching_mode(self, caching: CachingName) -> dict[str, Scenario]:
+        bills = bill_what_if(caching, self.replay, self.economy, self.simulations, self.run_simulation)
         return {
             way: Scenario(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs))
-            for way, bill in ((way, self.over(bill)) for way, bill in bills.items())
+            for way, bill in ((way, self.counted_part(bill)) for way, bill in bills.items())
         }
 
-    def recorded(self) -> BilledCheck | None:
-        replay, found = self.replay, self.replay.recorded()
-        known = [number for number, cost in enumerate(found) if cost is not None and self.counted[number]]
-        if not known:
+    def check_against_recorded(self) -> BilledCheck | None:
+        replay, recorded_costs = self.replay, self.replay.recorded_costs()
+        numbers = [number for number, cost in enumerate(recorded_costs) if cost is not None and self.counted[number]]
+        if not numbers:
             return None
-        bare = recorded_as(replay) == "none"  # by the rules, a provider that needs breakpoints cached nothing
-        by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
+        was_uncached = (
+            recorded_caching(replay) == "none"
+        )  # by the rules, a provider that needs breakpoints cached nothing
+        by_rule = (bill_with_caching(replay, None, "none") if was_uncached else replay.bill(by_rule=True)).costs
         costs = self.baseline.costs
         return BilledCheck(
-            sum(found[number] or 0.0 for number in known),
-            len(known),
-            sum(costs[number] for number in known),
-            sum(by_rule[number] for number in known),
+            sum(recorded_costs[number] or 0.0 for number in numbers),
+            len(numbers),
+            sum(costs[number] for number in numbers),
+            sum(by_rule[number] for number in numbers),
         )
 
 
-def _spent(bill: Bill) -> SendCost:
+def _send_cost(bill: Bill) -> SendCost:
     return SendCost(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
 
 
-def _outcome(
-    replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation, counted: Sequence[bool]
+def _profile_outcome(
+    replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation, is_counted: Sequence[bool]
 ) -> ProfileOutcome:
-    whole, before = all(counted), [0, *accumulate(counted)]
-    made = zip(simulation.points, simulation.point_requests, strict=True)
+    counts_all, before = all(is_counted), [0, *accumulate(is_counted)]
+    revisions = zip(simulation.points, simulation.point_requests, strict=True)
     outcome = ProfileOutcome(
-        _spent(bill),
+        _send_cost(bill),
         worst=worst_share(baseline.costs, bill.costs),
         law_failures=len(simulation.failures),
         failures=sorted(set(simulation.failures))[:20],
-        restored=sum(counted[number] for number in simulation.expanded),
-        points=dict(Counter(point.reason for point, request in made if whole or (request >= 0 and counted[request]))),
+        restored=sum(is_counted[number] for number in simulation.expanded),
+        points=dict(
+            Counter(
+                point.reason for point, request in revisions if counts_all or (request >= 0 and is_counted[request])
+            )
+        ),
     )
     for step, view, old, new in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
-        if old != new and not view.before(step.sent.length):
+        if old != new and not view.removed_before(step.sent.length):
             # The revision only undid earlier edits, so there is no edit to attribute the cost to.
             outcome.strategies.setdefault(UNDONE_LABEL, Removal()).add(Removal(1, 0.0, old - new))
-    earned = earned_by_token(replay, simulation.views, baseline, bill)
+    savings = savings_by_token(replay, simulation.views, baseline, bill)
     for span in simulation.spans:
-        if not whole and before[span.first] == before[span.last]:
+        if not counts_all and before[span.first] == before[span.last]:
             continue
-        cost = span.tokens * (earned[span.last] - earned[span.first])
-        once = (span.hits, span.taken) if whole or counted[span.first] else (0, 0.0)
+        cost = span.tokens * (savings[span.last] - savings[span.first])
+        once = (span.hits, span.taken) if counts_all or is_counted[span.first] else (0, 0.0)
         removal = Removal(*once, cost)
         for table, name in (
             (outcome.strategies, span.strategy),
@@ -367,45 +385,45 @@ def _outcome(
             (outcome.files, span.asked.file),
         ):
             if name:
-                merge(table, {name: removal}, Removal)
+                merge_totals(table, {name: removal}, Removal)
     return outcome
 
 
-def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, bill: Bill) -> list[float]:
+def savings_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, bill: Bill) -> list[float]:
     """Add up the dollars saved per removed token. Entry n covers the requests before n, the last entry all requests.
 
     With these, the savings of single edits add up to the saving of the session.
     """
     rates = []
     for step, view, before, after in zip(replay.steps, views, baseline.costs, bill.costs, strict=True):
-        removed = view.before(step.sent.length)
-        rates.append((before - after) / removed if removed else 0.0)
+        removed_tokens = view.removed_before(step.sent.length)
+        rates.append((before - after) / removed_tokens if removed_tokens else 0.0)
     return [0.0, *accumulate(rates)]
 
 
-def _results(
+def _tool_result_totals(
     session: Recording,
-    groundwork: Groundwork,
-    weights: Weights,
+    groundwork: SharedArrival,
+    weights: TokenWeights,
     count: Count,
-    counted: Sequence[bool],
+    is_counted: Sequence[bool],
 ) -> tuple[dict[str, ToolResultTotals], dict[str, ToolResultTotals]]:
     """Add up tool results by tool and by file, if a chosen request was the first to send them."""
     tools: dict[str, ToolResultTotals] = {}
     files: dict[str, ToolResultTotals] = {}
-    rest = iter(counted)
+    flags = iter(is_counted)
     for number, (segment, history) in enumerate(zip(session.segments, groundwork.messages, strict=True)):
-        here = list(islice(rest, len(segment.requests)))
+        here = list(islice(flags, len(segment.requests)))
         lengths = [request.length for request in segment.requests]
         sent = history[: lengths[-1]]
-        asked = groundwork.asked(number, lengths[-1])
+        targets = groundwork.targets_in(number, lengths[-1])
         for place, message in enumerate(sent[segment.inherited :], segment.inherited):
             if not here[bisect_right(lengths, place)]:
                 continue
             for result in message.results:
-                what = asked.get(result.call_id, CallTarget(result.name))
+                target = targets.get(result.call_id, CallTarget(result.name))
                 tokens = weights.result * sum(count(part.text) for part in result.segments if isinstance(part, Text))
-                for table, name in ((tools, what.tool), (files, what.file)):
+                for table, name in ((tools, target.tool), (files, target.file)):
                     if name:
                         table.setdefault(name, ToolResultTotals()).add(ToolResultTotals(1, tokens))
     return tools, files
@@ -413,61 +431,63 @@ def _results(
 
 # --- other caching modes -------------------------------------------------------------------------
 
-Simulate = Callable[[Sequence[Strategy], Economy, Told], Simulation]
+Simulate = Callable[[Sequence[Strategy], CachePricing, ReportedUsage], Simulation]
 
 
 def bill_what_if(
     caching: CachingName,
     replay: Replay,
-    economy: Economy,
+    economy: CachePricing,
     simulations: Mapping[str, Simulation],
     simulate: Simulate,
 ) -> dict[str, Bill]:
     """Price a session in another caching mode, without Ibidem and with every profile. Profiles that revise are
     simulated again: their decisions depend on cache pricing. `auto` starts without the user's other idle times."""
-    found = {NOTHING_DONE: cached_bill(replay, None, caching)}
+    bills = {NOTHING_DONE: bill_with_caching(replay, None, caching)}
     for name, simulation in simulations.items():
-        strategies = profiles.named(name)
+        strategies = profiles.profile_strategies(name)
         if caching == "recorded" or all(each.final for each in strategies):
-            found[name] = cached_bill(replay, simulation.views, caching)
+            bills[name] = bill_with_caching(replay, simulation.views, caching)
         else:
-            keeping = Keeping(replay, caching)
-            simulated = simulate(strategies, _economy(caching, replay, economy), keeping.told())
-            found[name] = keeping.finish(simulated.views)
-    return found
+            policy_run = CachePolicyRun(replay, caching)
+            rerun = simulate(strategies, _pricing_for_mode(caching, replay, economy), policy_run.reported_usage())
+            bills[name] = policy_run.serve_rest(rerun.views)
+    return bills
 
 
-def _economy(caching: CachingName, replay: Replay, recorded: Economy) -> Economy:
+def _pricing_for_mode(caching: CachingName, replay: Replay, recorded_pricing: CachePricing) -> CachePricing:
     """Choose the cache pricing for revisions: that of the requested TTL."""
     if caching == "auto":
-        return recorded
-    return replace(economy_of(replay.steps[0].price, caching == "1h"), keeps_thinking=recorded.keeps_thinking)
+        return recorded_pricing
+    return replace(
+        cache_pricing_for(replay.steps[0].price, caching == "1h"), keeps_thinking=recorded_pricing.keeps_thinking
+    )
 
 
 # --- invalid requests ----------------------------------------------------------------------------
 
 
-def invalid_in(
-    session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
+def count_invalid_requests(
+    session: Recording, messages: Sequence[Sequence[Message]], is_counted: Sequence[bool]
 ) -> tuple[int, int, dict[str, int]]:
     """Count invalid requests, those with recorded usage, and invalid requests by rule. A violation in a history is in
     every later request too."""
-    dialect = formats.named(session.format)
-    invalid, accepted, broken = 0, 0, Counter[str]()
-    rest = iter(counted)
+    dialect = formats.format_named(session.format)
+    invalid, accepted_count, counts_by_rule = 0, 0, Counter[str]()
+    flags = iter(is_counted)
     for segment, history in zip(session.segments, messages, strict=True):
-        here = list(islice(rest, len(segment.requests)))
+        here = list(islice(flags, len(segment.requests)))
         lengths = [sent.length for sent in segment.requests]
-        found: dict[str, int] = {}
+        first_places: dict[str, int] = {}
         whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
         for violation in rules.violations(whole):
             index = re.search(r"\[(\d+)\]", violation.position)
             place = int(index[1]) if index else 0
-            found[violation.rule] = min(place, found.get(violation.rule, place))
-        first = {rule: bisect_right(lengths, place) for rule, place in found.items()}
+            first_places[violation.rule] = min(place, first_places.get(violation.rule, place))
+        first = {rule: bisect_right(lengths, place) for rule, place in first_places.items()}
         start = min(first.values(), default=len(lengths))
-        wrong = list(compress(segment.requests[start:], here[start:]))
-        invalid += len(wrong)
-        accepted += sum(sent.usage is not None for sent in wrong)
-        broken.update({rule: sum(here[number:]) for rule, number in first.items()})
-    return invalid, accepted, {rule: number for rule, number in broken.items() if number}
+        violating = list(compress(segment.requests[start:], here[start:]))
+        invalid += len(violating)
+        accepted_count += sum(sent.usage is not None for sent in violating)
+        counts_by_rule.update({rule: sum(here[number:]) for rule, number in first.items()})
+    return invalid, accepted_count, {rule: number for rule, number in counts_by_rule.items() if number}

@@ -23,7 +23,7 @@ from .aggregate import RepeatTotals, Report, ReportRow, ScenarioTotals
 from .footnotes import restored_notes
 from .headline import logged_line, need_line, next_step, wrap_command
 from .session_names import Links, SessionLinks
-from .session_result import NOTHING_DONE, Removal, SendCost, SessionFigures
+from .session_result import NOTHING_DONE, Removal, SendCost, SessionResult
 from .session_table import session_table
 from .timeline import TimeSlots, time_slots
 
@@ -62,15 +62,15 @@ def write_page(report: Report, stream: IO[str], links: Links = MappingProxyType(
     )
 
 
-class Verdict(NamedTuple):
+class ProfileVerdict(NamedTuple):
     """How many sessions a profile makes cheaper and more expensive, and the worst sessions."""
 
     cheaper: int
     same: int
     more: int
-    worst: SessionFigures | None
+    worst: SessionResult | None
     """The session with the lowest saving; None if no session cost more."""
-    worst_moment: SessionFigures | None
+    worst_moment: SessionResult | None
     """The session with the highest extra cost at any time; None if no session ever was more expensive."""
 
 
@@ -94,10 +94,10 @@ class _ReportPage:
     @property
     def period(self) -> str:
         """The requested period in words, or else the first and the last day."""
-        shown = self.slots.shown
-        if self.report.asked.period or not shown:
+        rows = self.slots.shown
+        if self.report.asked.period or not rows:
             return self.report.asked.period
-        return " to ".join(dict.fromkeys((shown[0].key[0], shown[-1].key[0])))
+        return " to ".join(dict.fromkeys((rows[0].key[0], rows[-1].key[0])))
 
     def paid_notes(self) -> Iterable[str]:
         row = self.total
@@ -133,43 +133,45 @@ class _ReportPage:
             name: [each.profiles[profile].cost if profile in each.profiles else 0.0 for profile in self.looks]
             for name, each in totals.items()
         }
-        ranked = sorted(savings.items(), key=lambda pair: -pair[1][0]) if self.looks else []
-        return list(islice((pair for pair in ranked if max(pair[1]) > 0), NAMED_REPEATS))
+        by_saving = sorted(savings.items(), key=lambda pair: -pair[1][0]) if self.looks else []
+        return list(islice((pair for pair in by_saving if max(pair[1]) > 0), NAMED_REPEATS))
 
     # --- sections -------------------------------------------------------------------------------
 
     @cached_property
     def highest_cost(self) -> float:
-        recorded = self.total.recorded
+        check = self.total.recorded
         costs = [self.total.baseline.cost, *(self.total.profiles[name].spent.cost for name in self.looks)]
-        if recorded:
-            costs.append(recorded.cost)
-            if recorded.requests < self.total.session_requests:
-                costs.append(recorded.baseline)
+        if check:
+            costs.append(check.cost)
+            if check.requests < self.total.session_requests:
+                costs.append(check.baseline)
         return max(costs)
 
     @cached_property
-    def _shares(self) -> dict[str, list[tuple[float, SessionFigures]]]:
+    def _saved_shares(self) -> dict[str, list[tuple[float, SessionResult]]]:
         """Profile → saved share of each session, with the session; the best first."""
-        ranked = {name: self.report.ranked(name) for name in self.looks}
-        return {name: [(drop_rounding(each.saved_share(name)), each) for each in some] for name, some in ranked.items()}
+        by_profile = {name: self.report.rank_sessions(name) for name in self.looks}
+        return {
+            name: [(drop_rounding(each.saved_share(name)), each) for each in some] for name, some in by_profile.items()
+        }
 
     def ranking(self, name: str) -> Ranking:
-        shares = [share for ranked in self._shares.values() for share, _ in ranked]
+        shares = [share for ranked in self._saved_shares.values() for share, _ in ranked]
         names = SessionLinks(self.report, {})
-        points = [ChartPoint(share, names.title(session)) for share, session in self._shares[name]]
+        points = [ChartPoint(share, names.title(session)) for share, session in self._saved_shares[name]]
         return rank_points(points, min(shares), max(shares))
 
-    def verdict(self, name: str) -> Verdict:
-        sessions, more = self.report.sessions, self.total.more_expensive(name)
-        cheaper = sum(share > 0 for share, _ in self._shares[name])
-        ever = self.total.profiles[name].worst > ROUNDING
-        return Verdict(
+    def verdict(self, name: str) -> ProfileVerdict:
+        sessions, dearer_count = self.report.sessions, self.total.more_expensive(name)
+        cheaper = sum(share > 0 for share, _ in self._saved_shares[name])
+        was_above = self.total.profiles[name].worst > ROUNDING
+        return ProfileVerdict(
             cheaper,
-            len(sessions) - cheaper - more,
-            more,
-            min(sessions, key=lambda session: session.saved_share(name)) if more else None,
-            max(sessions, key=lambda session: session.profiles[name].worst) if ever else None,
+            len(sessions) - cheaper - dearer_count,
+            dearer_count,
+            min(sessions, key=lambda session: session.saved_share(name)) if dearer_count else None,
+            max(sessions, key=lambda session: session.profiles[name].worst) if was_above else None,
         )
 
     def need_notes(self, name: str) -> tuple[str, ...]:
@@ -182,12 +184,12 @@ class _ReportPage:
 
     def strategy_rows(self, name: str) -> list[tuple[str, str, str, float]]:
         profile = self.total.profiles[name]
-        ranked = sorted(profile.strategies.items(), key=lambda pair: -pair[1].cost)
-        rows = [(what, f"{each.hits:,}", tokens(each.tokens), each.cost) for what, each in ranked]
-        saved = self.total.baseline.cost - profile.spent.cost
-        rest = saved - sum(each.cost for each in profile.strategies.values())
-        if abs(rest) > 0.001 * abs(saved):
-            rows.append(("not due to one strategy", "", "", rest))
+        by_saving = sorted(profile.strategies.items(), key=lambda pair: -pair[1].cost)
+        rows = [(what, f"{each.hits:,}", tokens(each.tokens), each.cost) for what, each in by_saving]
+        saving = self.total.baseline.cost - profile.spent.cost
+        remainder = saving - sum(each.cost for each in profile.strategies.values())
+        if abs(remainder) > 0.001 * abs(saving):
+            rows.append(("not due to one strategy", "", "", remainder))
         return rows
 
     @cached_property
@@ -201,11 +203,11 @@ class _ReportPage:
     def by_removal(self, totals: Mapping[str, RepeatTotals]) -> list[tuple[str, RepeatTotals]]:
         """Tools or files by the tokens that a profile removes, the most first."""
 
-        def rank(pair: tuple[str, RepeatTotals]) -> tuple[float, float]:
+        def sort_key(pair: tuple[str, RepeatTotals]) -> tuple[float, float]:
             most = max((removal.tokens for removal in pair[1].profiles.values()), default=0.0)
             return -most, -pair[1].results.tokens
 
-        return sorted(totals.items(), key=rank)
+        return sorted(totals.items(), key=sort_key)
 
     def context_rows(self) -> list[ContextRow]:
         sessions = self.report.sessions
@@ -221,7 +223,7 @@ class _ReportPage:
     @cached_property
     def revising(self) -> dict[str, dict[str, ScenarioTotals]]:
         """Scenarios of the profiles that changed text already sent."""
-        return {name: self.total.revisions(name) for name in self.looks if self.total.revisions(name)}
+        return {name: self.total.revision_scenarios(name) for name in self.looks if self.total.revision_scenarios(name)}
 
     @property
     def has_optimum(self) -> bool:
@@ -230,7 +232,7 @@ class _ReportPage:
     def revision_reasons(self, name: str) -> list[tuple[str, int]]:
         return Counter(self.total.profiles[name].points).most_common()
 
-    def worst_revisions(self, name: str) -> Iterable[tuple[str, list[SessionFigures]]]:
+    def worst_revisions(self, name: str) -> Iterable[tuple[str, list[SessionResult]]]:
         scenarios = self.revising[name].values()
         highest = [each.highest for each in scenarios if each.highest and each.more_expensive]
         worst = [each.worst_in for each in scenarios if each.worst_in]

@@ -21,7 +21,7 @@ import msgspec
 
 from .log_summary import FileFacts
 from .measure import ReportSettings
-from .session_result import FileFigures, decode_result, encode_result
+from .session_result import FileResult, decode_result, encode_result
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ MAX_KEPT_LOGS = 50_000
 """Maximum number of logs in the cache. The least recently used ones are deleted."""
 STATES_PER_LOG = 4
 """Average number of states stored per log: size and time change while an agent writes it."""
-ASKED_AT_ONCE = 500
+KEYS_PER_QUERY = 500
 """Keys in one query. SQLite limits the number of parameters."""
 
 SCHEMA = """
@@ -46,90 +46,96 @@ class ReportCache:
 
     def __init__(self, folder: Path, settings: ReportSettings) -> None:
         self._path = folder / "report.sqlite"
-        self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + code_version()).hexdigest()
+        self._settings_digest = hashlib.sha256(
+            repr(settings).encode("utf-8", "backslashreplace") + code_version()
+        ).hexdigest()
 
     # --- facts ----------------------------------------------------------------------------------
 
-    def facts(self, states: Iterable[str]) -> dict[str, FileFacts]:
+    def find_facts(self, states: Iterable[str]) -> dict[str, FileFacts]:
         """Look up facts by the state of logs (path, size and time)."""
         keys = {_fact_key(state): state for state in states if state}
-        found: dict[str, FileFacts] = {}
-        for key, data in self._rows("facts", keys):
+        facts: dict[str, FileFacts] = {}
+        for key, data in self._fetch_rows("facts", keys):
             with suppress(msgspec.DecodeError, TypeError):
-                found[keys[key]] = msgspec.msgpack.decode(data, type=FileFacts)
-        return found
+                facts[keys[key]] = msgspec.msgpack.decode(data, type=FileFacts)
+        return facts
 
-    def keep_facts(self, facts: Mapping[str, FileFacts]) -> None:
+    def store_facts(self, facts: Mapping[str, FileFacts]) -> None:
         """Store facts by the state of their logs."""
         rows = []
         for state, each in facts.items():
             with suppress(UnicodeEncodeError):  # a lone surrogate in a name: such a log is read again each time
                 rows.append((_fact_key(state), time.time(), msgspec.msgpack.encode(each)))
-        self._keep("facts", rows)
+        self._store_rows("facts", rows)
 
     # --- results --------------------------------------------------------------------------------
 
-    def digests(self, states: Iterable[str]) -> dict[str, str]:
+    def find_digests(self, states: Iterable[str]) -> dict[str, str]:
         """Look up digests of logs by their state (path, size and time)."""
-        spelt = {_spelt(state): state for state in states if state}
-        found = self._ask(lambda db: list(_select(db, "SELECT state, digest FROM logs WHERE state", list(spelt))))
-        return {spelt[state]: str(digest) for state, digest in found or () if isinstance(digest, str)}
+        state_by_key = {_encode_state(state): state for state in states if state}
+        rows = self._run_query(
+            lambda db: list(_select_rows(db, "SELECT state, digest FROM logs WHERE state", list(state_by_key)))
+        )
+        return {state_by_key[state]: str(digest) for state, digest in rows or () if isinstance(digest, str)}
 
-    def figures(self, logs: Sequence[Sequence[str]], asked: Sequence[str]) -> list[list[FileFigures] | None]:
+    def find_results(self, logs: Sequence[Sequence[str]], selections: Sequence[str]) -> list[list[FileResult] | None]:
         """Look up the results of groups of logs, by their digests and selections; None if a group is not cached."""
-        keys = [self._key(digests, what) for digests, what in zip(logs, asked, strict=True)]
-        found: dict[str, list[FileFigures]] = {}
-        for key, data in self._rows("figures", keys):
+        keys = [self._result_key(digests, what) for digests, what in zip(logs, selections, strict=True)]
+        results: dict[str, list[FileResult]] = {}
+        for key, data in self._fetch_rows("figures", keys):
             with suppress(msgspec.DecodeError, TypeError):
-                found[key] = [decode_result(part) for part in msgspec.msgpack.decode(data, type=list[bytes])]
-        return [found.get(key) for key in keys]
+                results[key] = [decode_result(part) for part in msgspec.msgpack.decode(data, type=list[bytes])]
+        return [results.get(key) for key in keys]
 
-    def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures], asked: str) -> None:
+    def store_results(
+        self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileResult], selection: str
+    ) -> None:
         """Store the results of a group of logs, and the digest of each log's state."""
         try:
             data = msgspec.msgpack.encode([encode_result(each) for each in figures])
         except UnicodeEncodeError:  # a lone surrogate in a name, as in `store_facts`
             return
-        pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
+        pairs = [pair for pair in zip(map(_encode_state, states), digests, strict=True) if pair[0]]
 
-        def write(db: sqlite3.Connection) -> None:
+        def write_digests(db: sqlite3.Connection) -> None:
             db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs)
             db.execute(
                 "DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (STATES_PER_LOG * MAX_KEPT_LOGS,)
             )
 
-        self._ask(write)
-        self._keep("figures", [(self._key(digests, asked), time.time(), data)])
+        self._run_query(write_digests)
+        self._store_rows("figures", [(self._result_key(digests, selection), time.time(), data)])
 
-    def _key(self, digests: Sequence[str], asked: str) -> str:
-        return hashlib.sha256("\n".join([self._asked, asked, *digests]).encode()).hexdigest()
+    def _result_key(self, digests: Sequence[str], selection: str) -> str:
+        return hashlib.sha256("\n".join([self._settings_digest, selection, *digests]).encode()).hexdigest()
 
     # --- the database ---------------------------------------------------------------------------
 
-    def _rows(self, table: str, keys: Iterable[str]) -> list[tuple[str, bytes]]:
+    def _fetch_rows(self, table: str, keys: Iterable[str]) -> list[tuple[str, bytes]]:
         """Fetch rows with these keys, and update the time of their last use."""
         names = list(keys)
 
-        def read(db: sqlite3.Connection) -> list[tuple[str, bytes]]:
-            found = list(_select(db, f"SELECT key, data FROM {table} WHERE key", names))
-            for some in _batches([key for key, _ in found]):
-                marks = ", ".join("?" * len(some))
-                db.execute(f"UPDATE {table} SET used = ? WHERE key IN ({marks})", (time.time(), *some))
-            return found
+        def read_rows(db: sqlite3.Connection) -> list[tuple[str, bytes]]:
+            rows = list(_select_rows(db, f"SELECT key, data FROM {table} WHERE key", names))
+            for batch in _split_keys([key for key, _ in rows]):
+                marks = ", ".join("?" * len(batch))
+                db.execute(f"UPDATE {table} SET used = ? WHERE key IN ({marks})", (time.time(), *batch))
+            return rows
 
-        return (self._ask(read) if names else None) or []
+        return (self._run_query(read_rows) if names else None) or []
 
-    def _keep(self, table: str, rows: Sequence[tuple[str, float, bytes]]) -> None:
+    def _store_rows(self, table: str, rows: Sequence[tuple[str, float, bytes]]) -> None:
         oldest = f"SELECT key FROM {table} ORDER BY used DESC LIMIT -1 OFFSET ?"
 
-        def write(db: sqlite3.Connection) -> None:
+        def write_rows(db: sqlite3.Connection) -> None:
             db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", rows)
             db.execute(f"DELETE FROM {table} WHERE key IN ({oldest})", (MAX_KEPT_LOGS,))
 
         if rows:
-            self._ask(write)
+            self._run_query(write_rows)
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
+    def _run_query(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
@@ -147,20 +153,20 @@ class ReportCache:
         return None
 
 
-def _select(db: sqlite3.Connection, question: str, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    for some in _batches(keys):
-        yield from db.execute(f"{question} IN ({', '.join('?' * len(some))})", some)
+def _select_rows(db: sqlite3.Connection, question: str, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for batch in _split_keys(keys):
+        yield from db.execute(f"{question} IN ({', '.join('?' * len(batch))})", batch)
 
 
-def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (keys[first : first + ASKED_AT_ONCE] for first in range(0, len(keys), ASKED_AT_ONCE))
+def _split_keys(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[first : first + KEYS_PER_QUERY] for first in range(0, len(keys), KEYS_PER_QUERY))
 
 
 def _fact_key(state: str) -> str:
-    return hashlib.sha256(f"{_edition_digest()} {_spelt(state)}".encode()).hexdigest()
+    return hashlib.sha256(f"{_version_digest()} {_encode_state(state)}".encode()).hexdigest()
 
 
-def _spelt(state: str) -> str:
+def _encode_state(state: str) -> str:
     """Make a state valid Unicode: file names can contain other bytes."""
     return state.encode("utf-8", "backslashreplace").decode()
 
@@ -177,5 +183,5 @@ def code_version() -> bytes:
 
 
 @cache
-def _edition_digest() -> str:
+def _version_digest() -> str:
     return hashlib.sha256(code_version()).hexdigest()

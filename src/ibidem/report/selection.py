@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..recordings import RecordedRequest
-from .log_summary import SessionFacts, moment
+from .log_summary import SessionFacts, request_time
 
 
 class RequestFilter(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class RequestFilter(msgspec.Struct, frozen=True):
     models: tuple[str, ...] | None = None
     """None for all models."""
 
-    def counts(self, at: float | None, model: str) -> bool:
+    def matches_request(self, at: float | None, model: str) -> bool:
         """Whether a request is selected. A request without a time matches only if there is no time range."""
         if self.models is not None and model not in self.models:
             return False
@@ -34,8 +34,8 @@ class RequestFilter(msgspec.Struct, frozen=True):
             return self.since is None and self.until is None
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
-    def takes(self, sent: RecordedRequest) -> bool:
-        return self.counts(moment(sent), sent.model)
+    def matches_recorded(self, request: RecordedRequest) -> bool:
+        return self.matches_request(request_time(request), request.model)
 
 
 EVERYTHING = RequestFilter()
@@ -56,39 +56,39 @@ class SessionFilter(NamedTuple):
     """Prefix of the session's id."""
 
     @property
-    def timed(self) -> bool:
+    def has_time_range(self) -> bool:
         return self.since is not None or self.until is not None
 
     @property
-    def whole(self) -> bool:
+    def selects_everything(self) -> bool:
         """The user selected nothing, so everything counts."""
         return self == SessionFilter()
 
-    def wants(self, session: SessionFacts) -> bool:
+    def matches_session(self, session: SessionFacts) -> bool:
         """Whether a session is selected, regardless of the times and models of its requests."""
-        if self.agents and session.agent.lower() not in _lower(self.agents):
+        if self.agents and session.agent.lower() not in _lower_words(self.agents):
             return False
-        if self.projects and not _contains(session.project, self.projects):
+        if self.projects and not _contains_any(session.project, self.projects):
             return False
         return not self.session or session.id.lower().startswith(self.session.lower())
 
-    def chosen(self, session: SessionFacts) -> RequestFilter:
+    def request_filter(self, session: SessionFacts) -> RequestFilter:
         """Make the filter for the requests of a session."""
-        models = tuple(model for model in session.models if _contains(model, self.models)) if self.models else None
+        models = tuple(model for model in session.models if _contains_any(model, self.models)) if self.models else None
         return RequestFilter(self.since, self.until, models)
 
-    def may_hold(self, path: str, written: float | None, agent: str | None) -> bool:
+    def may_hold(self, path: str, written_at: float | None, agent: str | None) -> bool:
         """Whether a log can contain selected requests, by its name, modification time and agent, as far as known.
 
         Other logs are not opened.
         """
-        if self.since is not None and written is not None and written < self.since:
+        if self.since is not None and written_at is not None and written_at < self.since:
             return False
-        if agent is not None and self.agents and agent.lower() not in _lower(self.agents):
+        if agent is not None and self.agents and agent.lower() not in _lower_words(self.agents):
             return False
-        if self.until is not None and (begun := _begun(path)) is not None and begun > self.until + DAY:
+        if self.until is not None and (start := _start_from_path(path)) is not None and start > self.until + DAY:
             return False
-        return not self.session or _may_be_called(path, self.session.lower())
+        return not self.session or _may_have_id(path, self.session.lower())
 
 
 DAY = 86400.0
@@ -99,27 +99,27 @@ _DATED = re.compile(r"rollout-(\d{4})-(\d\d)-(\d\d)T")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def _begun(path: str) -> float | None:
-    found = _DATED.search(path)
-    if found is None:
+def _start_from_path(path: str) -> float | None:
+    match = _DATED.search(path)
+    if match is None:
         return None
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     try:
         return datetime(year, month, day, tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
 
-def _may_be_called(path: str, beginning: str) -> bool:
+def _may_have_id(path: str, prefix: str) -> bool:
     """Whether a log can contain a session with this id prefix. Ids in its file or folder names rule out all others."""
     parts = PurePath(path.replace("\\", "/")).parts[-3:]
-    ids = [found for part in parts for found in _ID.findall(part.lower())]
-    return not ids or any(each.startswith(beginning) for each in ids)
+    ids = [match for part in parts for match in _ID.findall(part.lower())]
+    return not ids or any(each.startswith(prefix) for each in ids)
 
 
-def _lower(words: Iterable[str]) -> list[str]:
+def _lower_words(words: Iterable[str]) -> list[str]:
     return [word.lower() for word in words]
 
 
-def _contains(text: str, words: Sequence[str]) -> bool:
-    return any(word in text.lower() for word in _lower(words))
+def _contains_any(text: str, words: Sequence[str]) -> bool:
+    return any(word in text.lower() for word in _lower_words(words))

@@ -28,7 +28,7 @@ class SessionLinks:
         self.known = report.known_sessions
         self.zone = report.asked.zone
         self.several_agents = len({each.agent for each in self.known.values()}) > 1
-        self.folder = _folder({each.path for each in self.known.values()})
+        self.folder = _common_folder({each.path for each in self.known.values()})
         for href in links.values():
             if not _RELATIVE.fullmatch(href):
                 raise ValueError(f"{href!r}: not a file next to the page. Pass a relative, percent-encoded name")
@@ -48,10 +48,10 @@ class SessionLinks:
         return one_line(" · ".join(filter(None, facts)))
 
     def when(self, session: KnownSession) -> str:
-        moment = local_time(session.started, self.zone)
-        return f"{moment:%Y-%m-%d %H:%M}" if moment else ""
+        start = local_time(session.started, self.zone)
+        return f"{start:%Y-%m-%d %H:%M}" if start else ""
 
-    def path(self, session: KnownSession) -> str:
+    def short_path(self, session: KnownSession) -> str:
         """The path without the common folder of all logs."""
         return one_line(session.path.removeprefix(self.folder))
 
@@ -61,7 +61,7 @@ class SessionLinks:
         return one_line(" · ".join(filter(None, (session.id, session.project, log))))
 
 
-def _folder(paths: set[str]) -> str:
+def _common_folder(paths: set[str]) -> str:
     """Find the common folder of all paths."""
     if len(paths) < 2:
         return ""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ..billing.misses import Shares, shares
+from ..billing.cache_misses import CacheShares, cache_shares
 from ..billing.usage import Usage
 from ..render.number_format import saved_share
 
@@ -27,7 +27,7 @@ class Addable(Protocol):
     def add(self: T, other: T, /) -> None: ...
 
 
-def merge(totals: dict[str, T], more: Mapping[str, T], empty: Callable[[], T]) -> None:
+def merge_totals(totals: dict[str, T], more: Mapping[str, T], empty: Callable[[], T]) -> None:
     """Add values to totals of the same name."""
     for name, value in more.items():
         if name not in totals:
@@ -122,7 +122,7 @@ class ProfileOutcome(msgspec.Struct):
         self.need_cost += other.need_cost
         for reason, count in other.points.items():
             self.points[reason] = self.points.get(reason, 0) + count
-        merge(self.strategies, other.strategies, Removal)
+        merge_totals(self.strategies, other.strategies, Removal)
 
 
 class ToolResultTotals(msgspec.Struct):
@@ -193,19 +193,19 @@ class CacheUse(msgspec.Struct):
     saving of five-minute breakpoints, negative if they would have cost more."""
 
     @property
-    def shares(self) -> Shares:
-        return shares([Usage(self.fresh, self.read, self.written, self.written_1h)]) or Shares()
+    def shares(self) -> CacheShares:
+        return cache_shares([Usage(self.fresh, self.read, self.written, self.written_1h)]) or CacheShares()
 
     def add(self, other: CacheUse) -> None:
         self.read += other.read
         self.written += other.written
         self.written_1h += other.written_1h
         self.fresh += other.fresh
-        merge(self.misses, other.misses, MissCount)
+        merge_totals(self.misses, other.misses, MissCount)
         self.unmarked |= other.unmarked
 
 
-class SessionFigures(msgspec.Struct):
+class SessionResult(msgspec.Struct):
     """Results of one replayed session."""
 
     path: str
@@ -287,26 +287,26 @@ class UnreadFile(msgspec.Struct):
     why: str
 
 
-class FileFigures(msgspec.Struct):
+class FileResult(msgspec.Struct):
     """Results of one file."""
 
-    sessions: list[SessionFigures] = []
+    sessions: list[SessionResult] = []
     unread: list[UnreadFile] = []
     size: int = 0
     """Size on disk in bytes, compressed or not."""
 
 
-def encode_result(figures: FileFigures) -> bytes:
+def encode_result(figures: FileResult) -> bytes:
     """Encode results for the cache."""
     return msgspec.json.encode(figures)
 
 
-def decode_result(data: bytes) -> FileFigures:
+def decode_result(data: bytes) -> FileResult:
     """Decode results from the cache. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(data, type=FileFigures)
+    return msgspec.json.decode(data, type=FileResult)
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a struct to JSON values."""
     return msgspec.to_builtins(value)
 

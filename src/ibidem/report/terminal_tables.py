@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ..render.number_format import NO_NUMBER, dollars, percent, tokens
-from ..render.terminal_layout import TableCell, TableRow, TitledCell, colour, say, short, table
+from ..render.terminal_layout import TableCell, TableRow, TitledCell, print_table, print_text, saving_color, single_line
 from .aggregate import TIMES, By, Key, KnownSession, Report, ReportRow, local_time
 from .plan_windows import PlanWindow, plan_windows
-from .session_result import NOTHING_DONE, SessionFigures
+from .session_result import NOTHING_DONE, SessionResult
 
 MAX_ROWS = 8
 """Maximum number of rows without `--top`. `--html` and `--json` have all rows."""
@@ -31,52 +31,53 @@ BYS: tuple[str, ...] = get_args(By)
 def draw_table(console: Console, report: Report, by: By) -> None:
     """Print rows with the recorded cost, and the share that each profile would have saved."""
     rows = report.table(by)
-    known = report.known_sessions
-    replayed = any(row.costs for row in rows)
+    by_key = report.known_sessions
+    has_replay = any(row.costs for row in rows)
     wide = console.width >= WIDE and by != "session"
-    some = rows if report.asked.top is None and by in TIMES else rows[: top(report)]
-    drawn: list[TableRow] = [
-        [_name(by, row.key, known, report.asked.zone), *_cells(report, row, by, wide, replayed)] for row in some
+    top_rows = rows if report.asked.top is None and by in TIMES else rows[: row_limit(report)]
+    cells: list[TableRow] = [
+        [_name_cell(by, row.key, by_key, report.asked.zone), *_cost_cells(report, row, by, wide, has_replay)]
+        for row in top_rows
     ]
     if len(rows) > 1:
-        drawn.append([f"in all {len(rows):,}", *_cells(report, report.total, by, wide, replayed)])
+        cells.append([f"in all {len(rows):,}", *_cost_cells(report, report.total, by, wide, has_replay)])
     sessions = ("sessions",) if wide else ()
-    figures = report.profiles if replayed else ("read", "tokens", "output")
+    figures = report.profiles if has_replay else ("read", "tokens", "output")
     split = () if by == "session" else ("input $", "output $")
-    table(console, (by, *sessions, "requests", *split, "paid $", *figures), drawn)
-    rest(console, len(rows), len(some))
+    print_table(console, (by, *sessions, "requests", *split, "paid $", *figures), cells)
+    print_rest(console, len(rows), len(top_rows))
 
 
-def _cells(report: Report, row: ReportRow, by: By, wide: bool, replayed: bool) -> list[TableCell]:
+def _cost_cells(report: Report, row: ReportRow, by: By, wide: bool, has_replay: bool) -> list[TableCell]:
     split = () if by == "session" else (row.input, row.output)
-    paid = [dollars(each) if row.counted else NO_NUMBER for each in (*split, row.total)]
+    costs = [dollars(each) if row.counted else NO_NUMBER for each in (*split, row.total)]
     counts = [f"{len(row.sessions):,}"] if wide else []
-    if replayed:
-        return [*counts, f"{row.requests:,}", *paid, *(_saved(row, name) for name in report.profiles)]
-    used = row.tokens
-    read = percent(used.read / used.input) if used.input else NO_NUMBER
-    return [*counts, f"{row.requests:,}", *paid, read, tokens(used.input), tokens(used.output)]
+    if has_replay:
+        return [*counts, f"{row.requests:,}", *costs, *(_saving_cell(row, name) for name in report.profiles)]
+    usage = row.tokens
+    read = percent(usage.read / usage.input) if usage.input else NO_NUMBER
+    return [*counts, f"{row.requests:,}", *costs, read, tokens(usage.input), tokens(usage.output)]
 
 
-def _saved(row: ReportRow, profile: str) -> Text:
-    return _share(row.saved_share(profile))
+def _saving_cell(row: ReportRow, profile: str) -> Text:
+    return _share_cell(row.saved_share(profile))
 
 
-def _share(found: float | None) -> Text:
-    return Text(percent(found), colour(found or 0.0))
+def _share_cell(share: float | None) -> Text:
+    return Text(percent(share), saving_color(share or 0.0))
 
 
-def top(report: Report) -> int:
+def row_limit(report: Report) -> int:
     return MAX_ROWS if report.asked.top is None else report.asked.top
 
 
-def rest(console: Console, number: int, shown: int) -> None:
-    if number > shown:
-        say(console, f"{number - shown:,} more: --top {number}, --html and --json have them all.", "dim")
+def print_rest(console: Console, number: int, shown_rows: int) -> None:
+    if number > shown_rows:
+        print_text(console, f"{number - shown_rows:,} more: --top {number}, --html and --json have them all.", "dim")
 
 
-def _name(by: By, key: Key, known: dict[Key, KnownSession], zone: tzinfo) -> TableCell:
-    return session_cell(known[key], zone) if by == "session" else short(key[0])
+def _name_cell(by: By, key: Key, by_key: dict[Key, KnownSession], zone: tzinfo) -> TableCell:
+    return session_cell(by_key[key], zone) if by == "session" else single_line(key[0])
 
 
 def session_cell(session: KnownSession, zone: tzinfo) -> TitledCell:
@@ -88,16 +89,16 @@ def session_cell(session: KnownSession, zone: tzinfo) -> TitledCell:
     facts = [f"{when:%Y-%m-%d %H:%M}" if when else "", session.id[:SHOWN_ID], model, project]
     words = session.title or PurePath(session.path).name
     return TitledCell(
-        short(f"{words} ({session.name})" if session.name else words), short(" ".join(filter(None, facts)))
+        single_line(f"{words} ({session.name})" if session.name else words), single_line(" ".join(filter(None, facts)))
     )
 
 
 def session_name(session: KnownSession) -> str:
     """Name a session in a sentence: start of its id and title, or the path of its log."""
     if not session.title and not session.id:
-        return short(f"{session.path} ({session.name})" if session.name else session.path)
+        return single_line(f"{session.path} ({session.name})" if session.name else session.path)
     name = f" ({session.name})" if session.name else ""
-    return short(f"{session.id[:SHOWN_ID]} “{session.title[:SHOWN_TITLE]}”{name}".strip())
+    return single_line(f"{session.id[:SHOWN_ID]} “{session.title[:SHOWN_TITLE]}”{name}".strip())
 
 
 def draw_sessions(console: Console, report: Report) -> None:
@@ -106,20 +107,20 @@ def draw_sessions(console: Console, report: Report) -> None:
     if len(report.sessions) < 2:
         return
     by_session = report.session_rows()
-    for head, some in zip(("saved most by", "saved least by"), report.extremes(first), strict=True):
-        _draw_some(console, f"{head} {first}", some, report, by_session)
+    for head, sessions in zip(("saved most by", "saved least by"), report.extremes(first), strict=True):
+        _draw_session_table(console, f"{head} {first}", sessions, report, by_session)
 
 
-def _draw_some(
-    console: Console, head: str, sessions: Iterable[SessionFigures], report: Report, by_session: dict[Key, ReportRow]
+def _draw_session_table(
+    console: Console, head: str, sessions: Iterable[SessionResult], report: Report, by_session: dict[Key, ReportRow]
 ) -> None:
     rows: list[TableRow] = []
     for session in sessions:
         row = by_session.get(session.key, ReportRow())
-        paid = dollars(row.total) if row.counted else NO_NUMBER
-        saved = [_share(session.saved_share(name)) for name in report.profiles]
-        rows.append([session_cell(session, report.asked.zone), f"{session.requests:,}", paid, *saved])
-    table(console, (head, "requests", "paid $", *report.profiles), rows)
+        cost = dollars(row.total) if row.counted else NO_NUMBER
+        shares = [_share_cell(session.saved_share(name)) for name in report.profiles]
+        rows.append([session_cell(session, report.asked.zone), f"{session.requests:,}", cost, *shares])
+    print_table(console, (head, "requests", "paid $", *report.profiles), rows)
 
 
 # --- windows of a plan --------------------------------------------------------------------------
@@ -133,29 +134,30 @@ SHARES = (
 
 def draw_windows(console: Console, report: Report) -> None:
     """Print the five-hour windows of plans."""
-    found = plan_windows(report.paid, report.sessions)
-    shown = found if report.asked.top is None else found[-report.asked.top :]
-    agents = {window.agent for window in found}
-    replayed = any(window.row.costs for window in found)
+    windows = plan_windows(report.paid, report.sessions)
+    last_windows = windows if report.asked.top is None else windows[-report.asked.top :]
+    agents = {window.agent for window in windows}
+    has_replay = any(window.row.costs for window in windows)
     rows: list[TableRow] = [
-        [*_window(window, report, len(agents) > 1), *(_room(window, report) if replayed else ())] for window in shown
+        [*_window_cells(window, report, len(agents) > 1), *(_room_cells(window, report) if has_replay else ())]
+        for window in last_windows
     ]
     if rows:
-        more = (*report.profiles, "room for more") if replayed else ()
-        table(console, ("window from", "requests", "paid $", *more), rows)
-        say(console, WINDOWS + SHARES * replayed, "dim")
-    rest(console, len(found), len(shown))
+        columns = (*report.profiles, "room for more") if has_replay else ()
+        print_table(console, ("window from", "requests", "paid $", *columns), rows)
+        print_text(console, WINDOWS + SHARES * has_replay, "dim")
+    print_rest(console, len(windows), len(last_windows))
 
 
-def _window(window: PlanWindow, report: Report, named: bool) -> Sequence[TableCell]:
+def _window_cells(window: PlanWindow, report: Report, with_agent: bool) -> Sequence[TableCell]:
     start = local_time(window.start, report.asked.zone)
     when = f"{start:%Y-%m-%d %H:%M}" if start else NO_NUMBER
     row = window.row
-    paid = dollars(row.total) if row.counted else NO_NUMBER
-    return [f"{when} {window.agent}" if named else when, f"{row.requests:,}", paid]
+    cost = dollars(row.total) if row.counted else NO_NUMBER
+    return [f"{when} {window.agent}" if with_agent else when, f"{row.requests:,}", cost]
 
 
-def _room(window: PlanWindow, report: Report) -> Sequence[TableCell]:
-    left = [window.left.get(name) for name in (NOTHING_DONE, *report.profiles)]
-    room = "/".join(NO_NUMBER if each is None else f"{each:,.0f}" for each in left)
-    return [*(_saved(window.row, name) for name in report.profiles), room]
+def _room_cells(window: PlanWindow, report: Report) -> Sequence[TableCell]:
+    counts = [window.left.get(name) for name in (NOTHING_DONE, *report.profiles)]
+    room = "/".join(NO_NUMBER if each is None else f"{each:,.0f}" for each in counts)
+    return [*(_saving_cell(window.row, name) for name in report.profiles), room]

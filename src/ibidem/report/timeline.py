@@ -86,39 +86,39 @@ class TimeSlots:
     def chart(self, looks: Mapping[str, str]) -> TimeChart:
         """Lay out bars with the savings at their top. If several profiles save, the smallest saving is in front."""
         high = max(map(self.amount, self.shown)) or 1.0
-        step, width = _step(high), 100 / len(self.shown)
+        step, width = _grid_step(high), 100 / len(self.shown)
         ticks = range(1, floor(high / step) + 1)
-        grid = [(100 - 100 * number * step / high, _tick(number * step, step)) for number in ticks]
+        grid = [(100 - 100 * number * step / high, _format_tick(number * step, step)) for number in ticks]
         slots = [_draw_slot(row, self.amount(row), place, width, high, looks) for place, row in enumerate(self.shown)]
-        return TimeChart(grid, slots, list(_labels(self.shown)))
+        return TimeChart(grid, slots, list(_chart_labels(self.shown)))
 
 
 def time_slots(report: Report) -> TimeSlots:
     """Make the rows of the chart: by day, or by month if the period is long."""
-    recorded = bool(report.total.counted)
+    is_recorded = bool(report.total.counted)
     rows = report.table("day")
-    days = {when: row for row in rows if (when := _date(row.key[0]))}
-    untold = sum(row.amount(recorded) for row in rows if _date(row.key[0]) is None)
+    days = {when: row for row in rows if (when := _parse_date(row.key[0]))}
+    without_time = sum(row.amount(is_recorded) for row in rows if _parse_date(row.key[0]) is None)
     if not days:
-        return TimeSlots("day", recorded, [], untold=untold)
+        return TimeSlots("day", is_recorded, [], untold=without_time)
     first, last = min(days), max(days)
     if (last - first).days < MOST_DAYS:
         every = (first + timedelta(number) for number in range((last - first).days + 1))
-        shown = [days.get(day) or ReportRow((day.isoformat(),)) for day in every]
-        return TimeSlots("day", recorded, shown, untold=untold)
-    months = _months(report, first, last)
-    return TimeSlots("month", recorded, months[-MOST_DAYS:], max(0, len(months) - MOST_DAYS), untold)
+        day_rows = [days.get(day) or ReportRow((day.isoformat(),)) for day in every]
+        return TimeSlots("day", is_recorded, day_rows, untold=without_time)
+    months = _month_rows(report, first, last)
+    return TimeSlots("month", is_recorded, months[-MOST_DAYS:], max(0, len(months) - MOST_DAYS), without_time)
 
 
-def _date(name: str) -> date | None:
+def _parse_date(name: str) -> date | None:
     try:
         return date.fromisoformat(name)
     except ValueError:
         return None
 
 
-def _months(report: Report, first: date, last: date) -> list[ReportRow]:
-    months = {row.key[0]: row for row in report.table("month") if _date(f"{row.key[0]}-01")}
+def _month_rows(report: Report, first: date, last: date) -> list[ReportRow]:
+    months = {row.key[0]: row for row in report.table("month") if _parse_date(f"{row.key[0]}-01")}
     if (last.year - first.year) * 12 >= MOST_DAYS:
         return [months[name] for name in sorted(months)]  # too many to show those without requests
     numbers = range(first.year * 12 + first.month - 1, last.year * 12 + last.month)
@@ -133,36 +133,36 @@ def _draw_slot(row: ReportRow, amount: float, place: int, width: float, high: fl
     sizes += sorted(((look, row.saved(name)) for name, look in looks.items()), key=lambda part: -part[1])
     parts = [(look, part) for look, size in sizes if (part := min(100 * size / high, height)) > 0]
     left = place * width
-    return Slot(left, width, left + (width - bar) / 2, bar, height, _tip(row, amount, looks), parts)
+    return Slot(left, width, left + (width - bar) / 2, bar, height, _tooltip_text(row, amount, looks), parts)
 
 
-def _tip(row: ReportRow, amount: float, looks: Mapping[str, str]) -> str:
-    saved = "".join(
+def _tooltip_text(row: ReportRow, amount: float, looks: Mapping[str, str]) -> str:
+    savings = "".join(
         f"; {name} would have {'saved' if row.saved(name) >= 0 else 'cost more:'} {dollars(abs(row.saved(name)))}"
         for name in (looks if row.requests or row.measured else ())
     )
-    return f"{row.key[0]}: {dollars(amount)}{saved}"
+    return f"{row.key[0]}: {dollars(amount)}{savings}"
 
 
-def _step(high: float) -> float:
+def _grid_step(high: float) -> float:
     """Choose the distance of grid lines: 1, 2 or 5 times a power of ten, for at most `MOST_TICKS` lines."""
     unit = 10.0 ** floor(log10(high / MOST_TICKS))
     return next(unit * number for number in (1, 2, 5, 10, 20) if high / (unit * number) <= MOST_TICKS)
 
 
-def _tick(amount: float, step: float) -> str:
+def _format_tick(amount: float, step: float) -> str:
     return f"${amount:,.0f}" if step >= 1 else f"${amount:,.{min(4, ceil(-log10(step)))}f}"
 
 
-def _labels(rows: Sequence[ReportRow]) -> Iterator[tuple[float, str, str]]:
+def _chart_labels(rows: Sequence[ReportRow]) -> Iterator[tuple[float, str, str]]:
     every = ceil(len(rows) / MOST_LABELS)
     for place in range(0, len(rows), every):
         middle = 100 * (place + 0.5) / len(rows)
         anchor, x = ("end", 100.0) if middle > 94 else ("middle", middle)
-        yield x, anchor, _short(rows[place].key[0])
+        yield x, anchor, _short_label(rows[place].key[0])
 
 
-def _short(name: str) -> str:
+def _short_label(name: str) -> str:
     """Shorten a day to month and day. The table has the year."""
-    when = _date(name)
+    when = _parse_date(name)
     return f"{when:%b} {when.day}" if when else name

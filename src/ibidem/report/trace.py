@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..billing.budget import Point
-from ..formats import named as format_named
+from ..billing.revision_budget import PricedRevision
+from ..formats import format_named as format_named
 from ..model import Conversation
 from ..plan import Edit
 from ..recordings import RecordedSegment, Recording
-from ..replay.billing import Step
-from ..replay.removed import kind_of
+from ..replay.edit_lifespans import EditSpan
+from ..replay.removed_tokens import edit_kind
+from ..replay.replay_bill import ReplayStep
 from ..replay.simulate import Simulation
-from ..replay.spans import EditSpan
 from ..strategies import profiles
-from .measure import ReportSettings, SessionBasis, basis_of, earned_by_token
+from .measure import ReportSettings, SessionBasis, prepare_session, savings_by_token
 
 EditKey = tuple[Any, ...]
 """Identifies an edit in all segments that share its message."""
@@ -48,14 +48,14 @@ class TracedEdit(NamedTuple):
 class TracedRequest(NamedTuple):
     """Cost and size of a request, without and with the profile, in provider tokens and dollars for input."""
 
-    step: Step
+    step: ReplayStep
     before: float
     after: float
     paid: float
     would_pay: float
     new: int
     """Number of edits that are new in this request."""
-    points: tuple[Point, ...]
+    points: tuple[PricedRevision, ...]
     """Revisions of text already sent, with their reasons."""
     rewritten: float
     """Dollars for writing to the cache again what could have been read."""
@@ -66,23 +66,23 @@ class SessionTrace:
 
     def __init__(self, session: Recording, settings: ReportSettings, profile: str) -> None:
         self.session, self.profile = session, profile
-        self._basis: SessionBasis = basis_of(session, settings)
+        self._basis: SessionBasis = prepare_session(session, settings)
         replay, economy, count = self._basis
         self._simulation = Simulation(
             session,
             replay.messages,
-            profiles.named(profile),
+            profiles.profile_strategies(profile),
             replay.weights,
             count,
             economy,
-            replay.told("hit"),
+            replay.reported_usage("hit"),
         )
         self._paid, self._would_pay = replay.bill(), replay.bill(self._simulation.views)
-        self._earned = earned_by_token(replay, self._simulation.views, self._paid, self._would_pay)
+        self._earned = savings_by_token(replay, self._simulation.views, self._paid, self._would_pay)
         self._spans: dict[EditKey, list[EditSpan]] = {}
         for span in self._simulation.spans:
             if span.first < span.last:
-                self._spans.setdefault(self._key(span), []).append(span)
+                self._spans.setdefault(self._edit_key(span), []).append(span)
 
     def __len__(self) -> int:
         return len(self._basis.replay.steps)
@@ -92,20 +92,20 @@ class SessionTrace:
         new = [0] * len(self)
         for spans in self._spans.values():
             new[min(span.first for span in spans)] += 1
-        points: dict[int, list[Point]] = {}
+        points: dict[int, list[PricedRevision]] = {}
         for number, point in zip(self._simulation.point_requests, self._simulation.points, strict=True):
             points.setdefault(number, []).append(point)
-        return [self._request(number, new[number], tuple(points.get(number, ()))) for number in range(len(self))]
+        return [self._trace_request(number, new[number], tuple(points.get(number, ()))) for number in range(len(self))]
 
-    def _request(self, number: int, new: int, points: tuple[Point, ...]) -> TracedRequest:
+    def _trace_request(self, number: int, new: int, points: tuple[PricedRevision, ...]) -> TracedRequest:
         step, views = self._basis.replay.steps[number], self._simulation.views
         view = views[number]
-        kept = step.kept(view, views[number - 1] if number else None)
-        charge = step.charge(view, kept, "hit", by_rule=False)
-        paid, would_pay = self._paid.costs[number], self._would_pay.costs[number]
-        return TracedRequest(step, step.size, charge.size, paid, would_pay, new, points, charge.again)
+        unchanged = step.unchanged_entries(view, views[number - 1] if number else None)
+        charge = step.price_request(view, unchanged, "hit", by_rule=False)
+        cost, would_pay = self._paid.costs[number], self._would_pay.costs[number]
+        return TracedRequest(step, step.size, charge.size, cost, would_pay, new, points, charge.again)
 
-    def spent(self, first: int, last: int) -> tuple[float, float]:
+    def costs_between(self, first: int, last: int) -> tuple[float, float]:
         """Add up dollars for the requests from `first` to before `last`, without and with the profile."""
         return sum(self._paid.costs[first:last]), sum(self._would_pay.costs[first:last])
 
@@ -123,60 +123,60 @@ class SessionTrace:
         messages = self._basis.replay.messages[step.segment][: step.sent.length]
         return Conversation(tuple(messages), format_named(self.session.format), self.session.head)
 
-    def edits(self, number: int) -> list[TracedEdit]:
+    def edits_at(self, number: int) -> list[TracedEdit]:
         """List the edits in a request, in the order of its messages."""
-        found = [
-            self._traced(span, spans, number)
+        edits = [
+            self._trace_edit(span, spans, number)
             for spans in self._spans.values()
             for span in spans
             if span.first <= number < span.last
         ]
-        return sorted(found, key=lambda each: each.edit.message)
+        return sorted(edits, key=lambda each: each.edit.message)
 
     def edits_by_request(self) -> Iterator[tuple[int, list[TracedEdit]]]:
         """Yield each request with new edits. Every edit occurs once, in the first request with it."""
-        found: dict[int, list[TracedEdit]] = {}
+        edits: dict[int, list[TracedEdit]] = {}
         for spans in self._spans.values():
             first = min(spans, key=lambda span: span.first)
-            found.setdefault(first.first, []).append(self._traced(first, spans, first.first))
-        for number in sorted(found):
-            yield number, sorted(found[number], key=lambda each: each.edit.message)
+            edits.setdefault(first.first, []).append(self._trace_edit(first, spans, first.first))
+        for number in sorted(edits):
+            yield number, sorted(edits[number], key=lambda each: each.edit.message)
 
-    def _traced(self, span: EditSpan, spans: list[EditSpan], number: int) -> TracedEdit:
+    def _trace_edit(self, span: EditSpan, spans: list[EditSpan], number: int) -> TracedEdit:
         replay, _, count = self._basis
         step, edit = replay.steps[number], span.edit
         history = replay.messages[step.segment]
         message = history[edit.message] if 0 <= edit.message < len(history) else None
-        weight = step.scale * replay.weights.of(kind_of(message, edit) if message else "messages")
+        weight = step.scale * replay.weights.for_kind(edit_kind(message, edit) if message else "messages")
         after = weight * count(edit.added) if edit.added else 0.0
         since = min(each.first for each in spans)
         return TracedEdit(
             edit,
             since,
-            self._revises(since, span.edit),
+            self._is_revision(since, span.edit),
             after + step.scale * span.tokens,
             after,
             span.tokens * (self._earned[number + 1] - self._earned[number]),
-            self._saved(spans, number + 1),
-            self._saved(spans, len(self)),
+            self._saving_until(spans, number + 1),
+            self._saving_until(spans, len(self)),
         )
 
-    def _saved(self, spans: list[EditSpan], end: int) -> float:
+    def _saving_until(self, spans: list[EditSpan], end: int) -> float:
         """Add up the dollars that an edit saved in the requests before `end`."""
-        earned = self._earned
+        savings = self._earned
         return sum(
-            each.tokens * (earned[min(each.last, end)] - earned[each.first]) for each in spans if each.first < end
+            each.tokens * (savings[min(each.last, end)] - savings[each.first]) for each in spans if each.first < end
         )
 
-    def _revises(self, number: int, edit: Edit) -> bool:
+    def _is_revision(self, number: int, edit: Edit) -> bool:
         """Whether the previous request had sent the text without this edit."""
         step = self._basis.replay.steps[number]
         return number > 0 and edit.message < step.shared
 
-    def _key(self, span: EditSpan) -> EditKey:
+    def _edit_key(self, span: EditSpan) -> EditKey:
         """Make the key of an edit. Segments share message objects, though not always at the same index."""
         edit = span.edit
         segment: RecordedSegment = self.session.segments[self.segment_of(span.first)]
-        known = not segment.apart and 0 <= edit.message < len(segment.history)
-        owner = id(segment.history[edit.message]) if known else (id(segment), edit.message)
+        is_shared = not segment.is_compressed and 0 <= edit.message < len(segment.history)
+        owner = id(segment.history[edit.message]) if is_shared else (id(segment), edit.message)
         return (owner, edit.strategy, edit.op, edit.path, edit.added)

@@ -58,7 +58,7 @@ class Rule(Protocol):
     def formats(self) -> frozenset[str]:
         """Names of the formats that make this demand."""
 
-    def violations(self, conv: Conversation) -> Iterable[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterable[Violation]:
         """Return each violation of this rule in the conversation."""
         ...
 
@@ -72,12 +72,12 @@ def sets_output(message: Message) -> bool:
 
 def position_text(conv: Conversation, message: Message | None = None, path: Path = ()) -> str:
     """Return the position in the notation of `Violation.position`."""
-    where = conv.dialect.history_key
+    text = conv.dialect.history_key
     if message is not None:
         steps: Path = (message.index, *path) if message.index >= 0 else ("(inserted)",)
         for step in steps:
-            where += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return where
+            text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text
 
 
 class MessageStructure:
@@ -86,7 +86,7 @@ class MessageStructure:
     name = "shape"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             if message.role == MALFORMED_KIND:
                 yield Violation(
@@ -94,11 +94,11 @@ class MessageStructure:
                 )
             for part in message.parts:
                 if type(part) is ToolResult:
-                    yield from self._among(conv, message, part.segments)
+                    yield from self._find_malformed(conv, message, part.segments)
                 elif type(part) is Opaque:
-                    yield from self._among(conv, message, (part,))
+                    yield from self._find_malformed(conv, message, (part,))
 
-    def _among(self, conv: Conversation, message: Message, parts: Iterable[Part]) -> Iterator[Violation]:
+    def _find_malformed(self, conv: Conversation, message: Message, parts: Iterable[Part]) -> Iterator[Violation]:
         for part in parts:
             if type(part) is Opaque and part.kind == MALFORMED_KIND and part.path:
                 yield Violation(
@@ -106,13 +106,13 @@ class MessageStructure:
                 )
 
 
-class NotEmpty:
+class HistoryNotEmpty:
     """A request has at least one message."""
 
     name = "history-not-empty"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         if conv.whole and not conv.messages and not conv.server_history:
             yield Violation(self.name, position_text(conv), "The history is empty.")
 
@@ -131,15 +131,15 @@ class KnownRoles:
     name = "known-roles"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        known = KNOWN_ROLES[conv.dialect.name]
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        known_roles = KNOWN_ROLES[conv.dialect.name]
         for message in conv.messages:
             role = message.wire.get("role") if isinstance(message.wire, dict) else None
-            if isinstance(role, str) and role not in known:
+            if isinstance(role, str) and role not in known_roles:
                 yield Violation(
                     self.name,
                     position_text(conv, message),
-                    f"Unknown role {role!r}: one of {', '.join(sorted(known))}.",
+                    f"Unknown role {role!r}: one of {', '.join(sorted(known_roles))}.",
                 )
 
 
@@ -149,7 +149,7 @@ class FirstIsUser:
     name = "first-is-user"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         if conv.messages and conv.messages[0].speaker != "user":
             first = conv.messages[0]
             yield Violation(
@@ -163,14 +163,14 @@ class AlternatingRoles:
     name = "alternating-roles"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        before = ""
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        previous_speaker = ""
         for message in conv.messages:
             if message.role == "system":
                 continue
-            if message.speaker == before:
-                yield Violation(self.name, position_text(conv, message), f"Two {before} messages in a row.")
-            before = message.speaker
+            if message.speaker == previous_speaker:
+                yield Violation(self.name, position_text(conv, message), f"Two {previous_speaker} messages in a row.")
+            previous_speaker = message.speaker
 
 
 class SystemMessages:
@@ -179,19 +179,19 @@ class SystemMessages:
     name = "system-messages"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        before = ""
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        previous_speaker = ""
         for message in conv.messages:
             if sets_output(message):
                 continue
             if message.role == "system":
-                if before != "user":
+                if previous_speaker != "user":
                     yield Violation(
                         self.name, position_text(conv, message), "A system message must follow a user message."
                     )
                 if not all(isinstance(part, Text) for part in message.parts):
                     yield Violation(self.name, position_text(conv, message), "A system message holds text only.")
-            before = message.speaker
+            previous_speaker = message.speaker
 
 
 class LastIsNotAssistant:
@@ -200,7 +200,7 @@ class LastIsNotAssistant:
     name = "last-is-not-assistant"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         if conv.messages and conv.messages[-1].role == "assistant":
             yield Violation(
                 self.name, position_text(conv, conv.messages[-1]), "The last message must not be the assistant's."
@@ -216,7 +216,7 @@ class CallsAnswered:
     name = "calls-answered"
     formats = EVERY
 
-    def among(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
+    def find_unpaired(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
         place = WHERE_ANSWERED[conv.dialect.answers]
         for missing in pairing.unanswered:
             message, call = conv.messages[missing.position], missing.call
@@ -238,10 +238,10 @@ class ResultsAnswer:
     name = "results-answer-calls"
     formats = EVERY
 
-    def among(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
+    def find_unpaired(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
         for stray in pairing.strays:
             message, result = conv.messages[stray.position], stray.result
-            reason = ORPHAN_REASONS[stray.why]
+            reason = ORPHAN_REASONS[stray.reason]
             yield Violation(
                 self.name,
                 position_text(conv, message, result.path),
@@ -255,15 +255,15 @@ class UniqueIds:
     name = "unique-call-ids"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        seen: set[str] = set()
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        seen_ids: set[str] = set()
         for message in conv.messages:
             for call in message.calls:
-                if call.id in seen:
+                if call.id in seen_ids:
                     yield Violation(
                         self.name, position_text(conv, message, call.path), f"Call id {call.id!r} was used before."
                     )
-                seen.add(call.id)
+                seen_ids.add(call.id)
 
 
 class ResultsFirst:
@@ -272,7 +272,7 @@ class ResultsFirst:
     name = "results-first"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             other = False
             for part in message.parts:
@@ -289,12 +289,12 @@ class ThinkingBeforeCalls:
     name = "thinking-before-calls"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
-            called = False
+            has_call = False
             for part in message.parts:
-                called = called or isinstance(part, ToolCall)
-                if called and isinstance(part, Thinking):
+                has_call = has_call or isinstance(part, ToolCall)
+                if has_call and isinstance(part, Thinking):
                     yield Violation(
                         self.name,
                         position_text(conv, message, part.path),
@@ -302,17 +302,17 @@ class ThinkingBeforeCalls:
                     )
 
 
-class ReasoningKept:
+class ReasoningBeforeItem:
     """Reasoning comes directly before the item it produced."""
 
     name = "reasoning-before-its-item"
     formats = frozenset({RESPONSES})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         following = [*conv.messages[1:], None]
-        for message, after in zip(conv.messages, following, strict=False):
+        for message, next_message in zip(conv.messages, following, strict=False):
             thinks = any(isinstance(part, Thinking) for part in message.parts)
-            if thinks and (after is None or after.role not in ("assistant", STORED_KIND)):
+            if thinks and (next_message is None or next_message.role not in ("assistant", STORED_KIND)):
                 yield Violation(
                     self.name, position_text(conv, message), "The item that this reasoning produced must follow it."
                 )
@@ -324,14 +324,16 @@ class CallArguments:
     name = "call-arguments"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        wanted = dict if conv.dialect.object_arguments else str
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        expected_type = dict if conv.dialect.object_arguments else str
         for message in conv.messages:
             for call in message.calls:
-                if not call.bound and not isinstance(call.input, wanted):
-                    what = "a JSON object" if wanted is dict else "a string"
+                if not call.bound and not isinstance(call.input, expected_type):
+                    expected_text = "a JSON object" if expected_type is dict else "a string"
                     yield Violation(
-                        self.name, position_text(conv, message, call.input_path), f"Call arguments must be {what}."
+                        self.name,
+                        position_text(conv, message, call.input_path),
+                        f"Call arguments must be {expected_text}.",
                     )
 
 
@@ -341,11 +343,15 @@ class TextNotEmpty:
     name = "text-not-empty"
     formats = frozenset({ANTHROPIC, GEMINI})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        blank_counts = conv.dialect.blank_is_empty
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        is_blank_empty = conv.dialect.blank_is_empty
         for message in conv.messages:
             for part in message.parts:
-                if isinstance(part, Text) and not part.bound and not (part.text.strip() if blank_counts else part.text):
+                if (
+                    isinstance(part, Text)
+                    and not part.bound
+                    and not (part.text.strip() if is_blank_empty else part.text)
+                ):
                     yield Violation(self.name, position_text(conv, message, part.path), "The text is empty.")
 
 
@@ -355,14 +361,14 @@ class ResultNotEmpty:
     name = "result-not-empty"
     formats = frozenset({ANTHROPIC, CHAT})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             for result in message.results:
                 if not result.segments and _has_content(message.wire, result):
                     yield Violation(
                         self.name, position_text(conv, message, result.path), "The result's content is empty."
                     )
-                elif not conv.dialect.silent_results and _blank(result):
+                elif not conv.dialect.silent_results and _is_blank(result):
                     yield Violation(self.name, position_text(conv, message, result.path), "The result's text is empty.")
 
 
@@ -373,7 +379,7 @@ def _has_content(wire: Any, result: ToolResult) -> bool:
     return "content" in wire
 
 
-def _blank(result: ToolResult) -> bool:
+def _is_blank(result: ToolResult) -> bool:
     return all(isinstance(segment, Text) and not segment.text for segment in result.segments)
 
 
@@ -383,15 +389,15 @@ class ContentOrCalls:
     name = "content-or-calls"
     formats = frozenset({CHAT})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
-            if message.role == "assistant" and not message.parts and not _other_content(message.wire):
+            if message.role == "assistant" and not message.parts and not _has_other_content(message.wire):
                 yield Violation(
                     self.name, position_text(conv, message), "The assistant message has no content and no tool calls."
                 )
 
 
-def _other_content(wire: Any) -> bool:
+def _has_other_content(wire: Any) -> bool:
     return any(wire.get(field) for field in ("function_call", "refusal", "audio"))
 
 
@@ -401,7 +407,7 @@ class PartsNotEmpty:
     name = "parts-not-empty"
     formats = frozenset({ANTHROPIC, GEMINI})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             if not message.parts and not sets_output(message):
                 yield Violation(self.name, position_text(conv, message), "The message has no content.")
@@ -413,7 +419,7 @@ class ResponseObject:
     name = "response-is-object"
     formats = frozenset({GEMINI})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             for result in message.results:
                 if any(isinstance(segment, Opaque) and segment.kind == NO_OBJECT_KIND for segment in result.segments):
@@ -428,7 +434,7 @@ class CompactionFirst:
     name = "compaction-first"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             for position, part in enumerate(message.parts):
                 if isinstance(part, Opaque) and part.kind == "compaction" and position:
@@ -437,7 +443,7 @@ class CompactionFirst:
                     )
 
 
-MAX_MARKS = 4
+MAX_BREAKPOINTS = 4
 
 
 class BreakpointLimit:
@@ -446,14 +452,16 @@ class BreakpointLimit:
     name = "cache-marks"
     formats = frozenset({ANTHROPIC})
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        marks = list(_marks(conv))
-        if len(marks) > MAX_MARKS:
+    def find_violations(self, conv: Conversation) -> Iterator[Violation]:
+        breakpoints = list(_cache_breakpoints(conv))
+        if len(breakpoints) > MAX_BREAKPOINTS:
             yield Violation(
-                self.name, marks[MAX_MARKS][0], f"{len(marks)} cache breakpoints; the maximum is {MAX_MARKS}."
+                self.name,
+                breakpoints[MAX_BREAKPOINTS][0],
+                f"{len(breakpoints)} cache breakpoints; the maximum is {MAX_BREAKPOINTS}.",
             )
         short = False
-        for position, block in marks:
+        for position, block in breakpoints:
             long = isinstance(block["cache_control"], dict) and block["cache_control"].get("ttl") == "1h"
             if long and short:
                 yield Violation(self.name, position, "A one-hour cache breakpoint comes after a five-minute one.")
@@ -464,12 +472,12 @@ class BreakpointLimit:
                 yield Violation(self.name, position, "A tool that is loaded later cannot have a cache breakpoint.")
 
 
-def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
+def _cache_breakpoints(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
     """Blocks with a breakpoint in the order of the prefix: tools, system, messages, then the request as its end."""
     for field in ("tools", "system"):
         blocks = conv.head.get(field)
         for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
-            if _marked(block):
+            if _has_breakpoint(block):
                 yield f"{field}[{number}]", block
     for message in conv.messages:
         content = message.wire.get("content") if isinstance(message.wire, dict) else None
@@ -480,19 +488,19 @@ def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield position_text(conv, message, ("content", number)), block
             if isinstance(inner := block.get("content"), list):
                 for below, segment in enumerate(inner):
-                    if _marked(segment):
+                    if _has_breakpoint(segment):
                         yield position_text(conv, message, ("content", number, "content", below)), segment
-    if _marked(conv.head):
+    if _has_breakpoint(conv.head):
         yield "cache_control", {"cache_control": conv.head["cache_control"]}
 
 
-def _marked(block: Any) -> bool:
+def _has_breakpoint(block: Any) -> bool:
     return isinstance(block, Mapping) and bool(block.get("cache_control"))
 
 
 RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
     MessageStructure(),
-    NotEmpty(),
+    HistoryNotEmpty(),
     KnownRoles(),
     FirstIsUser(),
     AlternatingRoles(),
@@ -503,7 +511,7 @@ RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
     UniqueIds(),
     ResultsFirst(),
     ThinkingBeforeCalls(),
-    ReasoningKept(),
+    ReasoningBeforeItem(),
     CallArguments(),
     TextNotEmpty(),
     ResultNotEmpty(),
@@ -521,9 +529,11 @@ def violations(conv: Conversation) -> list[Violation]:
     if not rules:
         return []
     pairing = pair_calls(conv)  # computed once for the rules that need it
-    found: list[Violation] = []
+    results: list[Violation] = []
     for rule in rules:
-        found.extend(
-            rule.among(conv, pairing) if isinstance(rule, CallsAnswered | ResultsAnswer) else rule.violations(conv)
+        results.extend(
+            rule.find_unpaired(conv, pairing)
+            if isinstance(rule, CallsAnswered | ResultsAnswer)
+            else rule.find_violations(conv)
         )
-    return found
+    return results

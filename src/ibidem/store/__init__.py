@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .limits import Limits
-from .naming import reference
+from .references import reference
+from .retention import Limits
 from .store import MEMORY_TARGET, Store, StoreError, StoreStats
 
 if TYPE_CHECKING:

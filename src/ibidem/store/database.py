@@ -62,44 +62,44 @@ class Database:
             _all.add(self)
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a read transaction. It sees one state of the file, even if others write at the same time."""
         with (
-            self._locked() as seconds,
-            self._in_words(),
-            _transaction(self._opened(seconds), "BEGIN") as connection,
+            self._acquire_lock() as seconds,
+            self._translate_errors(),
+            _run_transaction(self._open_connection(seconds), "BEGIN") as connection,
         ):
             yield connection
 
     @contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def write_transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """Open a write transaction. If it is not `durable`, a power loss may undo it, but a crash cannot."""
-        with self._locked() as seconds, self._in_words():
-            connection = self._opened(seconds)
-            self._tell(connection, "synchronous", "FULL" if durable else "NORMAL")
-            with _transaction(connection, "BEGIN IMMEDIATE"):
+        with self._acquire_lock() as seconds, self._translate_errors():
+            connection = self._open_connection(seconds)
+            self._set_pragma(connection, "synchronous", "FULL" if durable else "NORMAL")
+            with _run_transaction(connection, "BEGIN IMMEDIATE"):
                 yield connection
-            if _size(self._log_name) > LOG_BYTES:
-                _empty_log(connection)
+            if _file_size(self._log_name) > LOG_BYTES:
+                _checkpoint_log(connection)
 
-    def shrink(self) -> None:
+    def shrink_file(self) -> None:
         """Release free pages to the system, and empty the write-ahead log, which still has the deleted data."""
         with self.lock, suppress(sqlite3.Error):  # fails while others read; later writes overwrite the data
-            connection = self._opened(self._seconds)
+            connection = self._open_connection(self._seconds)
             connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
-            _empty_log(connection)
+            _checkpoint_log(connection)
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         """Release some free pages to the system if there are many. It does not wait. Other free pages are reused."""
         with self.lock, suppress(sqlite3.Error, StoreError, OSError):
-            connection = self._opened(0.0)
+            connection = self._open_connection(0.0)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             if free * FREE_PAGE_RATIO > pages:
                 connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
 
     @contextmanager
-    def _locked(self) -> Iterator[float]:
+    def _acquire_lock(self) -> Iterator[float]:
         """Acquire the lock. Yield the seconds that are left to wait for other processes."""
         seconds = self._seconds
         if not self.lock.acquire(blocking=False):
@@ -115,49 +115,49 @@ class Database:
     def close(self) -> None:
         """Close the connection. The next call opens it again."""
         with self.lock:
-            self.shut()
+            self.close_connection()
 
-    def shut(self) -> None:
+    def close_connection(self) -> None:
         """Close the connection. The caller must have acquired the lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _opened(self, seconds: float) -> sqlite3.Connection:
-        if self._connection is not None and self._file != _identity(self._file_name):
-            self.shut()  # the file was deleted or replaced: writes to the old one would be lost
+    def _open_connection(self, seconds: float) -> sqlite3.Connection:
+        if self._connection is not None and self._file != _file_identity(self._file_name):
+            self.close_connection()  # the file was deleted or replaced: writes to the old one would be lost
         if self._connection is None:
-            _create(self.path)
-            self._file = _identity(self._file_name)
-            self._connection = _connect(self.path, seconds)
+            _create_file(self.path)
+            self._file = _file_identity(self._file_name)
+            self._connection = _connect_file(self.path, seconds)
             self._set = {}
-        self._tell(self._connection, "busy_timeout", int(seconds * 1000))
+        self._set_pragma(self._connection, "busy_timeout", int(seconds * 1000))
         return self._connection
 
-    def _tell(self, connection: sqlite3.Connection, name: str, value: str | int) -> None:
+    def _set_pragma(self, connection: sqlite3.Connection, name: str, value: str | int) -> None:
         if self._set.get(name) != value:
             self._set.pop(name, None)  # if the PRAGMA fails, its value is unknown
             connection.execute(f"PRAGMA {name} = {value}")
             self._set[name] = value
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            told = REASONS.get(code & 0xFF) if code else None
-            raise StoreError(str(self.path), told or f"{error}: use another file, or report this") from error
+            reason = REASONS.get(code & 0xFF) if code else None
+            raise StoreError(str(self.path), reason or f"{error}: use another file, or report this") from error
         except OverflowError as error:
             raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_TOOBIG]) from error
         except OSError as error:
-            told = f"{error.strerror or error}: check the path, and that its folder can be written to"
-            raise StoreError(str(self.path), told) from error
+            reason = f"{error.strerror or error}: check the path, and that its folder can be written to"
+            raise StoreError(str(self.path), reason) from error
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+def _run_transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
     connection.execute(begin)
     try:
         yield connection
@@ -169,20 +169,20 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3
         raise
 
 
-def _empty_log(connection: sqlite3.Connection) -> None:
+def _checkpoint_log(connection: sqlite3.Connection) -> None:
     """Move the content of the write-ahead log to the file. Errors are ignored, because the log is as durable."""
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
 
 
-def _create(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Create the file and its folder, accessible only to the user. Existing ones are not changed.
 
     SQLite gives its log files the mode of the file.
@@ -207,49 +207,51 @@ def _sync_folder(folder: Path) -> None:
                 os.close(handle)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _file_identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _connect(path: Path, seconds: float) -> sqlite3.Connection:
+def _connect_file(path: Path, seconds: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(connection, path, seconds)
+        _prepare_connection(connection, path, seconds)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
-    with _transaction(connection, "BEGIN"):  # see one state of the file: another process may be creating it
-        version = _version(connection, path)
+def _prepare_connection(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
+    with _run_transaction(connection, "BEGIN"):  # see one state of the file: another process may be creating it
+        version = _read_version(connection, path)
     if version is None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # works only before the first table is created
-    _use_log(connection, path, seconds)
+    _enable_wal(connection, path, seconds)
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # see LOG_BYTES
     connection.execute("PRAGMA fullfsync = ON")  # macOS: a plain fsync only reaches the drive's cache
     connection.execute("PRAGMA secure_delete = ON")  # overwrite deleted data
     if version != len(MIGRATIONS):  # a current file needs no write lock
-        _migrate(connection, path)
+        _migrate_schema(connection, path)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        done = _version(connection, path) or 0  # read again, because another process may have migrated the file
-        for statements in MIGRATIONS[done:]:
+def _migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
+    with _run_transaction(connection, "BEGIN IMMEDIATE"):
+        applied_count = (
+            _read_version(connection, path) or 0
+        )  # read again, because another process may have migrated the file
+        for statements in MIGRATIONS[applied_count:]:
             for statement in statements:
                 connection.execute(statement)
-        if done < len(MIGRATIONS):
+        if applied_count < len(MIGRATIONS):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int | None:
+def _read_version(connection: sqlite3.Connection, path: Path) -> int | None:
     """Return the number of applied migrations, or None if the file is empty. Raises StoreError for other databases."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -259,12 +261,12 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     if application != APPLICATION_ID:
         raise StoreError(str(path), "this is a database of another program: use another file")
     if version > len(MIGRATIONS):
-        written = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"
-        raise StoreError(str(path), f"{written}: upgrade ibidem-llm, or use another file")
+        version_text = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"
+        raise StoreError(str(path), f"{version_text}: upgrade ibidem-llm, or use another file")
     return int(version)
 
 
-def _use_log(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
+def _enable_wal(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
     """Turn on write-ahead logging. SQLite does not wait for other processes here, so this function does."""
     deadline = time.monotonic() + seconds
     while True:
@@ -281,7 +283,7 @@ def _use_log(connection: sqlite3.Connection, path: Path, seconds: float) -> None
 
 _registering = threading.Lock()
 _all: WeakSet[Database] = WeakSet()
-_held: list[Database] = []
+_locked_databases: list[Database] = []
 
 
 def _before_fork() -> None:
@@ -289,13 +291,13 @@ def _before_fork() -> None:
     _registering.acquire()
     for database in list(_all):
         database.lock.acquire()
-        _held.append(database)
-        database.shut()
+        _locked_databases.append(database)
+        database.close_connection()
 
 
 def _after_fork() -> None:
-    while _held:
-        _held.pop().lock.release()
+    while _locked_databases:
+        _locked_databases.pop().lock.release()
     _registering.release()
 
 

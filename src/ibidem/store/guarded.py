@@ -54,19 +54,21 @@ class StoreUnavailable(StoreError):
         self.reason = reason
 
 
-def _guarded(name: str, usual: float = DEFAULT_SECONDS) -> Any:
+def _guard_method(name: str, usual: float = DEFAULT_SECONDS) -> Any:
     """The method `name` of the store, with a deadline."""
 
     @functools.wraps(getattr(Store, name))
-    def method(self: GuardedStore, *args: Any, **named: Any) -> Any:
+    def guarded_method(self: GuardedStore, *args: Any, **keyword_args: Any) -> Any:
         if self._in_memory:
-            return getattr(self._store, name)(*args, **named)
+            return getattr(self._store, name)(*args, **keyword_args)
         # Copies, because the call may still read its arguments after the caller has changed its own.
-        args = tuple(map(_copy, args))
-        named = {key: _copy(value) for key, value in named.items()}
-        return self._ask(_Call(lambda: getattr(self._store, name)(*args, **named)), usual, (*args, *named.values()))
+        args = tuple(map(_copy_argument, args))
+        keyword_args = {key: _copy_argument(value) for key, value in keyword_args.items()}
+        return self._make_call(
+            _Call(lambda: getattr(self._store, name)(*args, **keyword_args)), usual, (*args, *keyword_args.values())
+        )
 
-    return method
+    return guarded_method
 
 
 class GuardedStore(Store):
@@ -88,10 +90,10 @@ class GuardedStore(Store):
         self._store, self._on_change, self._clock = store, on_change, clock
         # A subclass may do anything, also hang: it needs `in_memory=True`.
         self._in_memory = type(store) is MemoryStore if in_memory is None else in_memory
-        self._reset()
+        self._reset_state()
         _all.add(self)
 
-    def _reset(self) -> None:
+    def _reset_state(self) -> None:
         self._threads, self._lock = _Threads(), threading.Lock()
         self._pause = self._retry_at = 0.0  # a pause of 0 means closed
         self._trial, self._reason = False, ""
@@ -109,7 +111,7 @@ class GuardedStore(Store):
         self._store.limits = limits
 
     @contextmanager
-    def until(self, seconds: float) -> Iterator[None]:
+    def time_limit(self, seconds: float) -> Iterator[None]:
         """Set the deadline for all calls in the `with` block. If blocks are nested, the earliest deadline applies."""
         token = _deadline.set(min(_deadline.get(), self._clock() + seconds))
         try:
@@ -124,13 +126,13 @@ class GuardedStore(Store):
             wait = max(0.0, self._retry_at - self._clock()) if self._pause else 0.0
             return {"open": self._pause > 0, "retry_in": wait, **self._counts}
 
-    put, get, refs = _guarded("put"), _guarded("get"), _guarded("refs")
-    place, places = _guarded("place"), _guarded("places")
-    save, load = _guarded("save"), _guarded("load")
-    note, notes = _guarded("note"), _guarded("notes")
-    forget, forget_all = _guarded("forget"), _guarded("forget_all", CLEANUP_SECONDS)
-    forget_older, prune = _guarded("forget_older", CLEANUP_SECONDS), _guarded("prune", CLEANUP_SECONDS)
-    stats = _guarded("stats")
+    put, get, refs = _guard_method("put"), _guard_method("get"), _guard_method("refs")
+    place, places = _guard_method("place"), _guard_method("places")
+    save, load = _guard_method("save"), _guard_method("load")
+    note, notes = _guard_method("note"), _guard_method("notes")
+    forget, forget_all = _guard_method("forget"), _guard_method("forget_all", CLEANUP_SECONDS)
+    forget_older, prune = _guard_method("forget_older", CLEANUP_SECONDS), _guard_method("prune", CLEANUP_SECONDS)
+    stats = _guard_method("stats")
 
     def close(self) -> None:
         """Close the store, also while the breaker is open. If that takes too long, return without an error."""
@@ -140,20 +142,20 @@ class GuardedStore(Store):
         elif self._threads.make(call, max(0.0, self._seconds_left(CLOSE_SECONDS))) and call.error is not None:
             raise call.error
 
-    def _ask(self, call: _Call, usual: float, args: Iterable[object]) -> Any:
+    def _make_call(self, call: _Call, usual: float, args: Iterable[object]) -> Any:
         seconds = self._seconds_left(usual)
-        trial, waits = self._admit(seconds), seconds
+        trial, waits = self._admit_call(seconds), seconds
         if trial and _deadline.get() != math.inf and seconds > TRIAL_SECONDS:
             waits = TRIAL_SECONDS
             call.on_late = functools.partial(self._close_late, self._clock() + seconds)
         try:
-            answered = self._threads.make(call, waits)
+            has_answered = self._threads.make(call, waits)
         except BaseException:  # the caller was interrupted, which is not a fault of the store
             self._trial = self._trial and not trial
             raise
-        error = call.error if answered else self._timeout_error(waits)
-        is_excused = waits < FAIR_SECONDS if not answered else _is_callers_fault(error, args)
-        self._record(trial, answered, error, is_excused)
+        error = call.error if has_answered else self._timeout_error(waits)
+        is_excused = waits < FAIR_SECONDS if not has_answered else _is_callers_fault(error, args)
+        self._record_result(trial, has_answered, error, is_excused)
         if error is None:
             return call.result
         try:
@@ -163,14 +165,14 @@ class GuardedStore(Store):
 
     def _timeout_error(self, seconds: float) -> StoreError:
         advice = "check that it runs, and that no process keeps it locked"
-        told = f"did not answer within {seconds * 1000:.0f} ms: {advice}"
-        return StoreUnavailable(self.where, told, "the store did not answer in time")
+        problem = f"did not answer within {seconds * 1000:.0f} ms: {advice}"
+        return StoreUnavailable(self.where, problem, "the store did not answer in time")
 
     def _seconds_left(self, usual: float) -> float:
         deadline = _deadline.get()
         return usual if deadline == math.inf else min(deadline - self._clock(), threading.TIMEOUT_MAX)
 
-    def _admit(self, seconds: float) -> bool:
+    def _admit_call(self, seconds: float) -> bool:
         """Return whether the call is a trial. Raises StoreError if the call is rejected."""
         with self._lock:
             wait = self._retry_at - self._clock()
@@ -181,31 +183,31 @@ class GuardedStore(Store):
                 return self._pause > 0
             self._counts["refused"] += 1
         if seconds <= 0:
-            told = "was not called, because no time was left: earlier calls had used it up"
-            raise StoreUnavailable(self.where, told, "the store did not answer in time")
+            problem = "was not called, because no time was left: earlier calls had used it up"
+            raise StoreUnavailable(self.where, problem, "the store did not answer in time")
         when = f"for {max(wait, 0.1):.1f} s" if wait > 0 else "yet"
-        told = f"is not called {when} after {self._reason}"
-        raise StoreUnavailable(self.where, told, "the store is not called for a while after a failure")
+        problem = f"is not called {when} after {self._reason}"
+        raise StoreUnavailable(self.where, problem, "the store is not called for a while after a failure")
 
-    def _record(self, trial: bool, answered: bool, error: BaseException | None, is_excused: bool) -> None:
+    def _record_result(self, trial: bool, has_answered: bool, error: BaseException | None, is_excused: bool) -> None:
         with self._lock:
             was_open = self._pause > 0
             self._trial = self._trial and not trial
-            self._counts["timeouts"] += not answered
+            self._counts["timeouts"] += not has_answered
             if error is None:
                 self._errors_in_a_row = 0
                 self._pause = 0.0 if trial else self._pause
             elif not is_excused:
-                self._counts["errors"] += answered
+                self._counts["errors"] += has_answered
                 self._errors_in_a_row += 1
-                if trial or (not was_open and (not answered or self._errors_in_a_row >= MAX_ERRORS)):
+                if trial or (not was_open and (not has_answered or self._errors_in_a_row >= MAX_ERRORS)):
                     self._pause = min(2 * self._pause, LONGEST_PAUSE) or FIRST_PAUSE
                     self._retry_at = self._clock() + self._pause
                     what = error.what if isinstance(error, StoreError) else type(error).__name__
-                    self._reason = f"it failed ({what})" if answered else "it did not answer"
+                    self._reason = f"it failed ({what})" if has_answered else "it did not answer"
             is_open, reason = self._pause > 0, self._reason
         if is_open != was_open:
-            self._tell(f"is not called for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again")
+            self._report_change(f"is not called for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again")
 
     def _close_late(self, deadline: float) -> None:
         """Close the breaker if a trial succeeds before the deadline but after its caller stopped waiting."""
@@ -214,14 +216,14 @@ class GuardedStore(Store):
             if closes:
                 self._pause, self._errors_in_a_row = 0.0, 0
         if closes:
-            self._tell("answers again")
+            self._report_change("answers again")
 
-    def _tell(self, news: str) -> None:
+    def _report_change(self, news: str) -> None:
         with suppress(Exception):
             self._on_change(f"The store {self.where} {news}.")
 
 
-def _copy(value: Any) -> Any:
+def _copy_argument(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
@@ -266,7 +268,7 @@ class _Threads:
         """Make a call, and return whether it ended in time. If it has not started by then, it is dropped."""
         with self._lock:
             if self._unfinished >= self._running and self._running < MAX_THREADS:
-                threading.Thread(target=self._work, name=f"ibidem-store-{next(_numbers)}", daemon=True).start()
+                threading.Thread(target=self._run_calls, name=f"ibidem-store-{next(_numbers)}", daemon=True).start()
                 self._running += 1
             self._unfinished += 1
             self._calls.put(call)
@@ -280,7 +282,7 @@ class _Threads:
                     self._unfinished -= not has_begun
         return not call.is_dropped
 
-    def _work(self) -> None:
+    def _run_calls(self) -> None:
         while True:
             try:
                 call = self._calls.get(timeout=IDLE_SECONDS)
@@ -313,7 +315,7 @@ _all: WeakSet[GuardedStore] = WeakSet()
 def _after_fork() -> None:
     """Reset all stores in a forked child. It has none of the parent's threads, but may have their locks."""
     for store in list(_all):
-        store._reset()
+        store._reset_state()
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,24 +14,33 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..errors import one_line
-from .limits import MOST_NOTES, MOST_ORIGINALS, MOST_PLACES, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
-from .packing import Packed, original, pack, packed, unpack, whole
+from .retention import (
+    MOST_NOTES,
+    MOST_ORIGINALS,
+    MOST_PLACES,
+    MOST_SESSIONS,
+    Limits,
+    PrunedBatch,
+    SizeWarning,
+    batch_bytes,
+)
 from .store import (
+    JOURNAL_START,
     MEMORY_TARGET,
-    NO_NOTES,
-    Notes,
-    NotesPlace,
+    JournalPage,
+    JournalPosition,
     Store,
     StoreStats,
-    collision,
+    collision_error,
     first_unknown,
     known_references,
-    new_log,
+    new_journal_id,
 )
+from .value_codec import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredText:
     """An original as stored."""
 
     body: bytes
@@ -40,14 +49,14 @@ class _Kept:
 
 
 @dataclass(slots=True)
-class _Session:
+class _SessionRecord:
     """State, references and journal of a session."""
 
-    used: float
+    last_use: float
     state: bytes | None = None
     refs: set[str] = field(default_factory=set)
     notes: deque[bytes] = field(default_factory=deque)
-    place: NotesPlace = NO_NOTES
+    place: JournalPosition = JOURNAL_START
     """End of the journal."""
 
 
@@ -62,12 +71,12 @@ class MemoryStore(Store):
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
         self._told = SizeWarning()
-        self._clear()
+        self._clear_all()
 
-    def _clear(self) -> None:
-        self._originals: dict[str, _Kept] = {}
+    def _clear_all(self) -> None:
+        self._originals: dict[str, _StoredText] = {}
         self._places: dict[str, list[str]] = {}
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _SessionRecord] = {}
         self._links: Counter[str] = Counter()
         self._loose: set[str] = set()
         """Originals that no session references."""
@@ -75,30 +84,30 @@ class MemoryStore(Store):
         """Stored bytes of originals, and of states and journals."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
-        new = packed(self.where, originals)
+        new = encode_originals(self.where, originals)
         with self._lock:
             now = self.clock()
-            missing = [each for each in new if not self._holds(each)]
+            missing = [each for each in new if not self._has_text(each)]
             for each in missing:
                 earlier = self._originals.get(each.ref)
-                added = earlier.added if earlier else now
+                added_time = earlier.added if earlier else now
                 self._stored += len(each.body) - (len(earlier.body) if earlier else 0)
-                self._originals[each.ref] = _Kept(each.body, each.size, added)
-            used = self._use(session, now)
-            self._link(used, set(originals) - used.refs)
-            self._forget_some(now, sum(len(each.body) for each in missing))
+                self._originals[each.ref] = _StoredText(each.body, each.size, added_time)
+            session_record = self._use_session(session, now)
+            self._add_links(session_record, set(originals) - session_record.refs)
+            self._prune_batch(now, sum(len(each.body) for each in missing))
 
-    def _holds(self, new: Packed) -> bool:
-        kept = self._originals.get(new.ref)
-        text = original(new.ref, kept.body) if kept else None
+    def _has_text(self, new: EncodedValue) -> bool:
+        stored_text = self._originals.get(new.ref)
+        text = decode_original(new.ref, stored_text.body) if stored_text else None
         if text is not None and text != new.text:
-            raise collision(self.where, new.ref)
+            raise collision_error(self.where, new.ref)
         return text is not None
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
         with self._lock:
-            kept = {ref: self._originals[ref].body for ref in refs if ref in self._originals}
-        texts = {ref: original(ref, body) for ref, body in kept.items()}
+            bodies = {ref: self._originals[ref].body for ref in refs if ref in self._originals}
+        texts = {ref: decode_original(ref, body) for ref, body in bodies.items()}
         return {ref: text for ref, text in texts.items() if text is not None}
 
     def place(self, places: Mapping[str, str]) -> None:
@@ -115,103 +124,103 @@ class MemoryStore(Store):
 
     def refs(self, session: str) -> set[str]:
         with self._lock:
-            found = self._sessions.get(session)
-            return set() if found is None else set(found.refs)
+            session_record = self._sessions.get(session)
+            return set() if session_record is None else set(session_record.refs)
 
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
-        body, live = pack(state), known_references(self.where, refs)
+        body, live = encode_value(state), known_references(self.where, refs)
         with self._lock:
             now = self.clock()
-            used = self._use(session, now)
-            self._states += len(body) - len(used.state or b"")
-            used.state = body
-            self._unlink(used, used.refs - live)
-            self._link(used, live - used.refs)
-            self._forget_some(now, len(body))
+            session_record = self._use_session(session, now)
+            self._states += len(body) - len(session_record.state or b"")
+            session_record.state = body
+            self._remove_links(session_record, session_record.refs - live)
+            self._add_links(session_record, live - session_record.refs)
+            self._prune_batch(now, len(body))
 
     def load(self, session: str) -> bytes | None:
         with self._lock:
             if session not in self._sessions:
                 return None
-            body = self._use(session, self.clock()).state
-        return None if body is None else unpack(body)
+            body = self._use_session(session, self.clock()).state
+        return None if body is None else decode_value(body)
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
-        bodies = [pack(row) for row in rows]
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
+        bodies = [encode_value(row) for row in rows]
         with self._lock:
             now = self.clock()
-            used = self._use(session, now)
-            if used.place != since:
-                return Notes(_since(used, since), used.place)
-            used.notes.extend(bodies)
-            used.place = NotesPlace(since.log or new_log(), since.end + len(rows))
-            added = sum(map(len, bodies))
-            self._states += added
-            while len(used.notes) > MOST_NOTES:
-                self._states -= len(used.notes.popleft())
-            self._forget_some(now, added)
-            return Notes([], used.place, added=True)
+            session_record = self._use_session(session, now)
+            if session_record.place != since:
+                return JournalPage(_entries_since(session_record, since), session_record.place)
+            session_record.notes.extend(bodies)
+            session_record.place = JournalPosition(since.log or new_journal_id(), since.end + len(rows))
+            added_bytes = sum(map(len, bodies))
+            self._states += added_bytes
+            while len(session_record.notes) > MOST_NOTES:
+                self._states -= len(session_record.notes.popleft())
+            self._prune_batch(now, added_bytes)
+            return JournalPage([], session_record.place, added=True)
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
         with self._lock:
             if session not in self._sessions:
-                return Notes([], NO_NOTES)
-            used = self._use(session, self.clock())
-            return Notes(_since(used, since), used.place)
+                return JournalPage([], JOURNAL_START)
+            session_record = self._use_session(session, self.clock())
+            return JournalPage(_entries_since(session_record, since), session_record.place)
 
     def forget(self, session: str) -> int:
         with self._lock:
-            self._end(session)
-            return self._drop(self._loose)
+            self._end_session(session)
+            return self._drop_originals(self._loose)
 
     def forget_all(self) -> int:
         with self._lock:
             count = len(self._originals)
-            self._clear()
+            self._clear_all()
             return count
 
     def forget_older(self, seconds: float) -> int:
         with self._lock:
             before = self.clock() - seconds
-            for name in [name for name, each in self._sessions.items() if each.used < before]:
-                self._end(name)
-            return self._drop([ref for ref in self._loose if self._originals[ref].added < before])
+            for name in [name for name, record in self._sessions.items() if record.last_use < before]:
+                self._end_session(name)
+            return self._drop_originals([ref for ref in self._loose if self._originals[ref].added < before])
 
     def prune(self) -> int:
-        count, done = 0, False
-        while not done:
+        count, is_complete = 0, False
+        while not is_complete:
             with self._lock:
-                found = self._forget_some(self.clock(), 0)
-            count, done = count + found.originals, found.done
+                batch = self._prune_batch(self.clock(), 0)
+            count, is_complete = count + batch.originals, batch.is_complete
         return count
 
     def stats(self) -> StoreStats:
         with self._lock:
-            kept = self._originals.values()
+            stored_texts = self._originals.values()
             return StoreStats(
-                originals=len(kept),
+                originals=len(stored_texts),
                 sessions=len(self._sessions),
                 bytes_stored=self._stored,
                 bytes_states=self._states,
-                bytes_original=sum(each.size for each in kept),
-                oldest=min((each.added for each in kept), default=None),
-                newest=max((each.added for each in kept), default=None),
+                bytes_original=sum(text.size for text in stored_texts),
+                oldest=min((each.added for each in stored_texts), default=None),
+                newest=max((each.added for each in stored_texts), default=None),
             )
 
     def close(self) -> None:
         """Do nothing: there are no files or connections to close. The content stays available."""
 
-    def _use(self, name: str, now: float) -> _Session:
-        session = self._sessions.setdefault(name, _Session(now))
-        session.used = max(session.used, now)  # a clock that is set back must not make the session look unused
+    def _use_session(self, name: str, now: float) -> _SessionRecord:
+        session = self._sessions.setdefault(name, _SessionRecord(now))
+        session.last_use = max(session.last_use, now)  # a clock that is set back must not make the session look unused
         return session
 
-    def _link(self, session: _Session, refs: set[str]) -> None:
+    def _add_links(self, session: _SessionRecord, refs: set[str]) -> None:
         session.refs |= refs
         self._links.update(refs)
         self._loose -= refs
 
-    def _unlink(self, session: _Session, refs: set[str]) -> None:
+    def _remove_links(self, session: _SessionRecord, refs: set[str]) -> None:
         session.refs = session.refs - refs
         self._links.subtract(refs)
         for ref in refs:
@@ -220,33 +229,33 @@ class MemoryStore(Store):
                 if ref in self._originals:
                     self._loose.add(ref)
 
-    def _end(self, name: str) -> None:
+    def _end_session(self, name: str) -> None:
         if session := self._sessions.pop(name, None):
             self._states -= len(session.state or b"") + sum(map(len, session.notes))
-            self._unlink(session, session.refs)
+            self._remove_links(session, session.refs)
 
-    def _forget_some(self, now: float, added: int) -> Slice:
+    def _prune_batch(self, now: float, added_bytes: int) -> PrunedBatch:
         """Delete one batch beyond the limits, after a write of `added_bytes`."""
-        found = _MemoryPruning(self, slice_bytes(added)).run(self.limits, now)
-        self._told(self.where, self.limits, found)
-        return found
+        batch = _MemoryPruner(self, batch_bytes(added_bytes)).prune_batch(self.limits, now)
+        self._told(self.where, self.limits, batch)
+        return batch
 
-    def _drop(self, refs: Collection[str]) -> int:
-        gone = list(refs)
-        for ref in gone:
+    def _drop_originals(self, refs: Collection[str]) -> int:
+        dropped_refs = list(refs)
+        for ref in dropped_refs:
             self._stored -= len(self._originals.pop(ref).body)
             self._places.pop(ref, None)
-        self._loose.difference_update(gone)
-        return len(gone)
+        self._loose.difference_update(dropped_refs)
+        return len(dropped_refs)
 
 
-def _since(session: _Session, since: NotesPlace) -> list[bytes]:
-    let_go = session.place.end - len(session.notes)
-    unknown = islice(session.notes, max(0, first_unknown(session.place, since) - let_go), None)
-    return whole(unknown)
+def _entries_since(session: _SessionRecord, since: JournalPosition) -> list[bytes]:
+    deleted_count = session.place.end - len(session.notes)
+    unknown = islice(session.notes, max(0, first_unknown(session.place, since) - deleted_count), None)
+    return valid_values(unknown)
 
 
-class _MemoryPruning:
+class _MemoryPruner:
     """Deletes one batch beyond the limits. The caller has the store's lock."""
 
     def __init__(self, store: MemoryStore, most: int) -> None:
@@ -254,41 +263,41 @@ class _MemoryPruning:
         self._most = most
         self._bytes = self._originals = self._sessions = 0
 
-    def run(self, limits: Limits, now: float) -> Slice:
+    def prune_batch(self, limits: Limits, now: float) -> PrunedBatch:
         store, before = self._store, limits.over_before(now)
-        while not self._spent and self._end_one(before):
+        while not self._is_full and self._end_oldest_session(before):
             pass
-        self._drop(before, math.inf)
+        self._drop_oldest(before, math.inf)
         excess = limits.excess(store._stored + store._states)
-        while excess and not self._spent:
-            self._drop(math.inf, excess)
+        while excess and not self._is_full:
+            self._drop_oldest(math.inf, excess)
             excess = limits.excess(store._stored + store._states)
-            if excess and not self._spent and not self._end_one(limits.idle_before(now)):
+            if excess and not self._is_full and not self._end_oldest_session(limits.idle_before(now)):
                 break
-        return Slice(self._originals, self._sessions, excess, not self._spent)
+        return PrunedBatch(self._originals, self._sessions, excess, not self._is_full)
 
     @property
-    def _spent(self) -> bool:
+    def _is_full(self) -> bool:
         return self._sessions >= MOST_SESSIONS or self._originals >= MOST_ORIGINALS or self._bytes >= self._most
 
-    def _end_one(self, before: float) -> bool:
+    def _end_oldest_session(self, before: float) -> bool:
         """Delete the least recently used session if its last use was before this time. Return whether it was."""
         sessions = self._store._sessions
-        name = min(sessions, key=lambda name: sessions[name].used, default=None)
-        if name is None or sessions[name].used >= before:
+        name = min(sessions, key=lambda name: sessions[name].last_use, default=None)
+        if name is None or sessions[name].last_use >= before:
             return False
-        self._store._end(name)
+        self._store._end_session(name)
         self._sessions += 1
         return True
 
-    def _drop(self, before: float, wanted: float) -> None:
+    def _drop_oldest(self, before: float, bytes_wanted: float) -> None:
         """Delete the oldest unreferenced originals from before this time, until `bytes_wanted` or the batch size."""
-        kept, victims = self._store._originals, []
-        old = [ref for ref in self._store._loose if kept[ref].added < before]
-        for ref in sorted(old, key=lambda ref: kept[ref].added)[: max(0, MOST_ORIGINALS - self._originals)]:
-            if wanted <= 0 or self._bytes >= self._most:
+        originals, victims = self._store._originals, []
+        old = [ref for ref in self._store._loose if originals[ref].added < before]
+        for ref in sorted(old, key=lambda ref: originals[ref].added)[: max(0, MOST_ORIGINALS - self._originals)]:
+            if bytes_wanted <= 0 or self._bytes >= self._most:
                 break
             victims.append(ref)
-            wanted -= len(kept[ref].body)
-            self._bytes += len(kept[ref].body)
-        self._originals += self._store._drop(victims)
+            bytes_wanted -= len(originals[ref].body)
+            self._bytes += len(originals[ref].body)
+        self._originals += self._store._drop_originals(victims)

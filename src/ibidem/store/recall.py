@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ibidem")
 
 
-class Keep(Protocol):
+class SaveOriginal(Protocol):
     """Function that stores originals, with their positions. It returns whether they are stored."""
 
     def __call__(self, originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool: ...
@@ -34,7 +34,7 @@ it."""
 
 
 @cache
-def _opened(target: str) -> Store:
+def _open_user_store(target: str) -> Store:
     from . import Limits, open_store
 
     return open_store(target, limits=Limits.usual())
@@ -42,10 +42,10 @@ def _opened(target: str) -> Store:
 
 def default_store() -> Store:
     """Return the user's store: `IBIDEM_STORE`, or a file in the data folder. It is opened at the first call."""
-    return _opened(store_target())
+    return _open_user_store(store_target())
 
 
-def checked_store(store: Any) -> None:
+def check_store(store: Any) -> None:
     """Raise UsageError if `store` is not a store."""
     if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in VERBS)):
         return
@@ -53,7 +53,7 @@ def checked_store(store: Any) -> None:
     raise UsageError(f"store: {store!r} is not a store: pass ibidem.store.open_store({str(path)!r})")
 
 
-def keeper(store: Store, session: str) -> Keep:
+def original_writer(store: Store, session: str) -> SaveOriginal:
     """Return a function that stores originals and returns whether it succeeded. If not, texts must not be evicted.
 
     The function also stores their positions if the store supports it. Errors there are ignored.
@@ -61,17 +61,17 @@ def keeper(store: Store, session: str) -> Keep:
     Without originals it records that the conversation is in use, because a store deletes unused ones. After a long idle
     time the store may have deleted it, so the function stores all earlier originals again.
     """
-    noted, owed = 0.0, False
+    last_use, is_rewrite_due = 0.0, False
     before: dict[str, str] = {}
 
-    def keep(originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool:
-        nonlocal noted, owed
+    def write_originals(originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool:
+        nonlocal last_use, is_rewrite_due
         now = time.time()  # not monotonic time, which may stop while the machine sleeps
-        pause, noted = now - noted, now
-        if not originals and 0 <= pause < NOTED_SECONDS:
-            noted = now - pause
+        idle_seconds, last_use = now - last_use, now
+        if not originals and 0 <= idle_seconds < NOTED_SECONDS:
+            last_use = now - idle_seconds
             return True
-        again = before if owed or pause > LONG_PAUSE_SECONDS else {}
+        again = before if is_rewrite_due or idle_seconds > LONG_PAUSE_SECONDS else {}
         try:
             if originals or again:
                 store.put(session, {**again, **originals})
@@ -79,27 +79,27 @@ def keeper(store: Store, session: str) -> Keep:
                 store.load(session)
         except IbidemError as error:
             log.warning("no text was evicted: %s" if originals else "a use was not recorded: %s", error)
-            owed = bool(again)
+            is_rewrite_due = bool(again)
             return False
-        owed = False
+        is_rewrite_due = False
         before.update(originals)
         if places and hasattr(store, "place"):
             with suppress(IbidemError):
                 store.place(places)
         return True
 
-    return keep
+    return write_originals
 
 
 def recall(ref: str, *, store: Store | None = None) -> str:
     """Fetch an evicted text by the 12 digits in its marker, byte for byte. Raises IbidemError if it is not stored."""
     from .store import is_reference
 
-    checked_store(store)
+    check_store(store)
     if not isinstance(ref, str) or not is_reference(ref):
         raise UsageError(f"{ref!r}: not a reference. Pass the 12 hex digits in the marker")
-    found = (store or default_store()).get([ref])
-    if ref not in found:
+    texts = (store or default_store()).get([ref])
+    if ref not in texts:
         where = (store or default_store()).where
         raise IbidemError(f"{ref}: not in the store {where}: pass the store of the conversation")
-    return found[ref]
+    return texts[ref]

@@ -17,21 +17,30 @@ from urllib.parse import urlsplit
 
 from ..environment import install_command
 from ..errors import one_line
-from .limits import MOST_NOTES, MOST_ORIGINALS, MOST_PLACES, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
-from .packing import Packed, original, pack, packed, unpack, whole
+from .retention import (
+    MOST_NOTES,
+    MOST_ORIGINALS,
+    MOST_PLACES,
+    MOST_SESSIONS,
+    Limits,
+    PrunedBatch,
+    SizeWarning,
+    batch_bytes,
+)
 from .store import (
-    NO_NOTES,
-    Notes,
-    NotesPlace,
+    JOURNAL_START,
+    JournalPage,
+    JournalPosition,
     Store,
     StoreError,
     StoreStats,
-    collision,
-    encoded,
+    collision_error,
+    encode_text,
     is_reference,
     known_references,
-    new_log,
+    new_journal_id,
 )
+from .value_codec import EncodedValue, decode_original, decode_value, encode_originals, encode_value, valid_values
 
 if TYPE_CHECKING:
     import redis
@@ -64,131 +73,141 @@ class RedisStore(Store):
         self._told = SizeWarning()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.url, self.prefix, self.limits, self.clock)
+        return _rebuild_store, (self.url, self.prefix, self.limits, self.clock)
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
-        new = packed(self.where, originals)
-        self._trust()
-        seen: dict[str, bytes] = {}
+        new = encode_originals(self.where, originals)
+        self._check_eviction_policy()
+        conflicting_bodies: dict[str, bytes] = {}
         while True:
             now = self.clock()
-            rows = [part for each in new for part in (each.ref, each.body, each.size, seen.get(each.ref, b""))]
-            slice_ = self._slice(now, sum(len(each.body) for each in new))
-            verdict, *others = self._run("put", encoded(session), repr(now), *slice_, *rows)
+            rows = [
+                part for each in new for part in (each.ref, each.body, each.size, conflicting_bodies.get(each.ref, b""))
+            ]
+            slice_ = self._batch_arguments(now, sum(len(each.body) for each in new))
+            verdict, *conflicts = self._run_script("put", encode_text(session), repr(now), *slice_, *rows)
             if verdict != b"others":
-                self._forgot(others)
+                self._read_batch(conflicts)
                 return
-            new, seen = self._compared(new, {ref.decode() for ref in others})
+            new, conflicting_bodies = self._resolve_conflicts(new, {ref.decode() for ref in conflicts})
 
-    def _slice(self, now: float, added: int) -> tuple[str | int, ...]:
+    def _batch_arguments(self, now: float, added_bytes: int) -> tuple[str | int, ...]:
         """Return the arguments with which the script deletes one batch beyond the limits."""
         limits = self.limits
         limit = "" if limits.max_bytes is None else limits.max_bytes
         times = repr(limits.over_before(now)), repr(limits.idle_before(now))
-        return *times, limit, MOST_SESSIONS, MOST_ORIGINALS, slice_bytes(added)
+        return *times, limit, MOST_SESSIONS, MOST_ORIGINALS, batch_bytes(added_bytes)
 
-    def _forgot(self, counts: Iterable[int]) -> Slice:
-        originals, sessions, excess, done = map(int, counts)
-        found = Slice(originals, sessions, excess, bool(done))
-        self._told(self.where, self.limits, found)
-        return found
+    def _read_batch(self, counts: Iterable[int]) -> PrunedBatch:
+        originals, sessions, excess, is_complete = map(int, counts)
+        batch = PrunedBatch(originals, sessions, excess, bool(is_complete))
+        self._told(self.where, self.limits, batch)
+        return batch
 
-    def _compared(self, new: list[Packed], others: set[str]) -> tuple[list[Packed], dict[str, bytes]]:
+    def _resolve_conflicts(
+        self, new: list[EncodedValue], others: set[str]
+    ) -> tuple[list[EncodedValue], dict[str, bytes]]:
         """Return the originals to store again, after the script found other bytes under their references.
 
         The stored bytes may be another encoding of the same text, or damaged. Raises StoreError for another text.
         """
-        bodies, again, seen = self._bodies(others), [], {}
-        for each in new:
-            body = bodies.get(each.ref)
+        bodies, again, damaged_bodies = self._read_bodies(others), [], {}
+        for value in new:
+            body = bodies.get(value.ref)
             if body is not None:
-                text = original(each.ref, body)
+                text = decode_original(value.ref, body)
                 if text is None:
-                    seen[each.ref] = body
-                elif text == each.text:
-                    each = each._replace(body=body)
+                    damaged_bodies[value.ref] = body
+                elif text == value.text:
+                    value = value._replace(body=body)
                 else:
-                    raise collision(self.where, each.ref)
-            again.append(each)
-        return again, seen
+                    raise collision_error(self.where, value.ref)
+            again.append(value)
+        return again, damaged_bodies
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
-        texts = {ref: original(ref, body) for ref, body in self._bodies(refs).items()}
+        texts = {ref: decode_original(ref, body) for ref, body in self._read_bodies(refs).items()}
         return {ref: text for ref, text in texts.items() if text is not None}
 
-    def _bodies(self, refs: Iterable[str]) -> dict[str, bytes]:
-        asked = sorted({ref for ref in refs if is_reference(ref)})
-        if not asked:
+    def _read_bodies(self, refs: Iterable[str]) -> dict[str, bytes]:
+        requested_refs = sorted({ref for ref in refs if is_reference(ref)})
+        if not requested_refs:
             return {}
-        with self._in_words():
-            bodies: list[bytes | None] = self._opened().hmget(self.prefix + "body", asked)
-        return {ref: body for ref, body in zip(asked, bodies, strict=True) if body is not None}
+        with self._translate_errors():
+            bodies: list[bytes | None] = self._open_client().hmget(self.prefix + "body", requested_refs)
+        return {ref: body for ref, body in zip(requested_refs, bodies, strict=True) if body is not None}
 
     def place(self, places: Mapping[str, str]) -> None:
         if places:
-            pairs = [part for ref, place in places.items() for part in (ref, encoded(one_line(place)))]
-            self._run("place", MOST_PLACES, *pairs)
+            pairs = [part for ref, place in places.items() for part in (ref, encode_text(one_line(place)))]
+            self._run_script("place", MOST_PLACES, *pairs)
 
     def places(self, ref: str) -> list[str]:
-        with self._in_words():
-            found: bytes | None = self._opened().hget(self.prefix + "places", ref)
-        return found.decode("utf-8", "surrogatepass").split("\n") if found else []
+        with self._translate_errors():
+            lines: bytes | None = self._open_client().hget(self.prefix + "places", ref)
+        return lines.decode("utf-8", "surrogatepass").split("\n") if lines else []
 
     def refs(self, session: str) -> set[str]:
-        with self._in_words():
-            found: set[bytes] = self._opened().smembers(self.prefix.encode() + b"refs:" + encoded(session))
-        return {ref.decode() for ref in found}
+        with self._translate_errors():
+            members: set[bytes] = self._open_client().smembers(self.prefix.encode() + b"refs:" + encode_text(session))
+        return {ref.decode() for ref in members}
 
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         live = known_references(self.where, refs)
-        self._trust()
-        body, now = pack(state), self.clock()
-        self._forgot(self._run("save", encoded(session), repr(now), *self._slice(now, len(body)), body, *live))
+        self._check_eviction_policy()
+        body, now = encode_value(state), self.clock()
+        self._read_batch(
+            self._run_script(
+                "save", encode_text(session), repr(now), *self._batch_arguments(now, len(body)), body, *live
+            )
+        )
 
     def load(self, session: str) -> bytes | None:
-        body = self._run("load", encoded(session), repr(self.clock()))
-        return None if body is None else unpack(body)
+        body = self._run_script("load", encode_text(session), repr(self.clock()))
+        return None if body is None else decode_value(body)
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
-        self._trust()
-        bodies, now = [pack(row) for row in rows], self.clock()
-        slice_ = self._slice(now, sum(map(len, bodies)))
-        known = since.log, since.end, new_log(), MOST_NOTES
-        added, log, end, others, *counts = self._run("note", encoded(session), repr(now), *slice_, *known, *bodies)
-        if added:
-            self._forgot(counts)
-        return Notes(whole(others), NotesPlace(log.decode(), end), bool(added))
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
+        self._check_eviction_policy()
+        bodies, now = [encode_value(row) for row in rows], self.clock()
+        slice_ = self._batch_arguments(now, sum(map(len, bodies)))
+        position_args = since.log, since.end, new_journal_id(), MOST_NOTES
+        is_added, log, end, others, *counts = self._run_script(
+            "note", encode_text(session), repr(now), *slice_, *position_args, *bodies
+        )
+        if is_added:
+            self._read_batch(counts)
+        return JournalPage(valid_values(others), JournalPosition(log.decode(), end), bool(is_added))
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
-        log, end, bodies = self._run("notes", encoded(session), repr(self.clock()), since.log, since.end)
-        return Notes(whole(bodies), NotesPlace(log.decode(), end))
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
+        log, end, bodies = self._run_script("notes", encode_text(session), repr(self.clock()), since.log, since.end)
+        return JournalPage(valid_values(bodies), JournalPosition(log.decode(), end))
 
     def forget(self, session: str) -> int:
-        return int(self._run("forget", encoded(session)))
+        return int(self._run_script("forget", encode_text(session)))
 
     def forget_all(self) -> int:
-        return int(self._run("forget_all"))
+        return int(self._run_script("forget_all"))
 
     def forget_older(self, seconds: float) -> int:
-        return int(self._run("forget_older", repr(self.clock() - seconds)))
+        return int(self._run_script("forget_older", repr(self.clock() - seconds)))
 
     def prune(self) -> int:
-        count, done = 0, False
-        while not done:
-            found = self._forgot(self._run("prune", *self._slice(self.clock(), 0)))
-            count, done = count + found.originals, found.done
+        count, is_complete = 0, False
+        while not is_complete:
+            batch = self._read_batch(self._run_script("prune", *self._batch_arguments(self.clock(), 0)))
+            count, is_complete = count + batch.originals, batch.is_complete
         return count
 
     def stats(self) -> StoreStats:
-        with self._in_words(), self._opened().pipeline() as batch:
+        with self._translate_errors(), self._open_client().pipeline() as batch:
             batch.hlen(self.prefix + "body")
             batch.zcard(self.prefix + "used")
             batch.hmget(self.prefix + "totals", ["stored", "size", "states"])
             batch.zrange(self.prefix + "added", 0, 0, withscores=True)
             batch.zrange(self.prefix + "added", -1, -1, withscores=True)
-            originals, sessions, (stored, size, states), oldest, newest = batch.execute()
-        first, last = (float(found[0][1]) if found else None for found in (oldest, newest))
-        return StoreStats(originals, sessions, int(stored or 0), int(size or 0), first, last, int(states or 0))
+            originals, sessions, (stored_bytes, size, states), oldest, newest = batch.execute()
+        first, last = (float(rows[0][1]) if rows else None for rows in (oldest, newest))
+        return StoreStats(originals, sessions, int(stored_bytes or 0), int(size or 0), first, last, int(states or 0))
 
     def close(self) -> None:
         with self._lock:
@@ -196,37 +215,37 @@ class RedisStore(Store):
         if client is not None:
             client.close()
 
-    def _trust(self) -> None:
+    def _check_eviction_policy(self) -> None:
         """Raise StoreError if the server may evict keys. Without permission to check it, trust the operator."""
         if self._trusted:
             return
-        with self._in_words():
+        with self._translate_errors():
             from redis.exceptions import NoPermissionError
 
             try:
-                memory: dict[str, Any] = self._opened().info("memory")
+                memory: dict[str, Any] = self._open_client().info("memory")
             except NoPermissionError:
                 memory = {}
         policy = str(memory.get("maxmemory_policy", ""))
         if memory.get("maxmemory") and policy.startswith(DROPPING):
-            way_out = "set maxmemory-policy to noeviction"
-            raise StoreError(self.where, f"this server deletes keys when its memory is full ({policy}): {way_out}")
+            advice = "set maxmemory-policy to noeviction"
+            raise StoreError(self.where, f"this server deletes keys when its memory is full ({policy}): {advice}")
         self._trusted = True
 
-    def _run(self, verb: str, *args: str | bytes | int) -> Any:
-        with self._in_words():
-            self._opened()
+    def _run_script(self, verb: str, *args: str | bytes | int) -> Any:
+        with self._translate_errors():
+            self._open_client()
             return self._script(keys=[self.prefix], args=[verb, *args])
 
-    def _opened(self) -> Any:  # redis-py's return types are unions with those of its asynchronous client
+    def _open_client(self) -> Any:  # redis-py's return types are unions with those of its asynchronous client
         with self._lock:
             if self._client is None:
-                self._client = _connected(self.url, self.where)
-                self._script = self._client.register_script(_script())
+                self._client = _create_client(self.url, self.where)
+                self._script = self._client.register_script(_load_script())
             return self._client
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             import redis
         except ModuleNotFoundError:
@@ -234,15 +253,15 @@ class RedisStore(Store):
         try:
             yield
         except redis.RedisError as error:
-            said = str(error).rstrip(".")
-            raise StoreError(self.where, f"{said}: check that the server runs and takes writes") from error
+            problem = str(error).rstrip(".")
+            raise StoreError(self.where, f"{problem}: check that the server runs and takes writes") from error
 
 
-def _rebuilt(url: str, prefix: str, limits: Limits, clock: Callable[[], float]) -> RedisStore:
+def _rebuild_store(url: str, prefix: str, limits: Limits, clock: Callable[[], float]) -> RedisStore:
     return RedisStore(url, prefix=prefix, limits=limits, clock=clock)
 
 
-def _connected(url: str, where: str) -> redis.Redis:
+def _create_client(url: str, where: str) -> redis.Redis:
     import redis
 
     try:
@@ -271,5 +290,5 @@ def _without_secrets(url: str) -> str:
 
 
 @cache
-def _script() -> str:
+def _load_script() -> str:
     return resources.files(__package__).joinpath("redis.lua").read_text()

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 from ..errors import IbidemError
-from .limits import Limits
-from .naming import REFERENCE_DIGITS, reference
+from .references import REFERENCE_DIGITS, reference
+from .retention import Limits
 
 __all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
 
@@ -74,7 +74,7 @@ class StoreStats:
         return self.bytes_stored + self.bytes_states
 
 
-class NotesPlace(NamedTuple):
+class JournalPosition(NamedTuple):
     """Position in the journal of a session, up to which a caller knows its entries."""
 
     log: str = ""
@@ -83,15 +83,15 @@ class NotesPlace(NamedTuple):
     """Number of entries so far, including those that the store has deleted."""
 
 
-NO_NOTES = NotesPlace()
+JOURNAL_START = JournalPosition()
 
 
-class Notes(NamedTuple):
+class JournalPage(NamedTuple):
     """Journal entries of a session since a position."""
 
     rows: list[bytes]
     """Entries since that position, in order, without damaged ones."""
-    place: NotesPlace
+    place: JournalPosition
     """End of the journal."""
     added: bool = False
     """The entries of the caller were added."""
@@ -144,7 +144,7 @@ class Store(Protocol):
         """Return the last saved state, or None if it is missing or damaged."""
         ...
 
-    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+    def note(self, session: str, rows: Sequence[bytes], since: JournalPosition) -> JournalPage:
         """Append journal entries if the journal ends at `since`. If not, return the entries since then.
 
         So a caller can only append after it has read all earlier entries. It is as durable as `put`. The newest
@@ -152,7 +152,7 @@ class Store(Protocol):
         """
         ...
 
-    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+    def notes(self, session: str, since: JournalPosition = JOURNAL_START) -> JournalPage:
         """Return the journal entries since a position, or all entries if `since` is from another journal."""
         ...
 
@@ -196,17 +196,17 @@ class Store(Protocol):
         self.close()
 
 
-def first_unknown(place: NotesPlace, since: NotesPlace) -> int:
+def first_unknown(place: JournalPosition, since: JournalPosition) -> int:
     """Return the number of the first journal entry after `since`. In another journal it is 0."""
     return min(since.end, place.end) if since.log == place.log else 0
 
 
-def new_log() -> str:
+def new_journal_id() -> str:
     """Return a random id for a new journal."""
     return os.urandom(8).hex()
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Encode a text as UTF-8, including lone surrogates, which JSON escapes can produce."""
     return text.encode("utf-8", "surrogatepass")
 
@@ -217,12 +217,12 @@ def is_reference(text: str) -> bool:
 
 def known_references(where: str, refs: Iterable[str]) -> set[str]:
     """Return the references as a set. Raises StoreError for a malformed one."""
-    found = set(refs)
-    for ref in found:
+    references = set(refs)
+    for ref in references:
         if not is_reference(ref):
             raise StoreError(where, f"{ref!r} is not a reference: pass 12 hex digits")
-    return found
+    return references
 
 
-def collision(where: str, ref: str) -> StoreError:
+def collision_error(where: str, ref: str) -> StoreError:
     return StoreError(where, f"another text already has the reference {ref}: this one cannot be stored")

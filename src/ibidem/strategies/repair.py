@@ -10,8 +10,8 @@ from ..markers import codetether
 from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
 from ..rules.pairing import OrphanResult, Pairing, is_answer_to, pair_calls
-from .ported.exact import Ported
-from .ported.pairing import repair_by_id
+from .ported.id_pairing import repair_by_id
+from .ported.ported_strategy import Ported
 from .strategy import ProviderDemands
 
 
@@ -35,54 +35,54 @@ class RepairPairing(Ported):
         return not self.by_place
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
-        return self._by_place(conv) if self.by_place else repair_by_id(conv, demands)
+        return self._repair_by_position(conv) if self.by_place else repair_by_id(conv, demands)
 
-    def _by_place(self, conv: Conversation) -> Iterator[Edit]:
-        found = pair_calls(conv)
-        misplaced = [stray for stray in found.strays if stray.why == "misplaced"]
-        answers: dict[int, list[tuple[ToolCall, Any]]] = {}
-        moved: list[OrphanResult] = []
+    def _repair_by_position(self, conv: Conversation) -> Iterator[Edit]:
+        pairing = pair_calls(conv)
+        misplaced_results = [stray for stray in pairing.strays if stray.reason == "misplaced"]
+        blocks_by_position: dict[int, list[tuple[ToolCall, Any]]] = {}
+        moved_results: list[OrphanResult] = []
         # If one of the last calls has a result, the others are no longer running.
-        waiting = not any(
-            missing.running and is_answer_to(missing.call, stray.result)
-            for missing in found.unanswered
-            for stray in misplaced
+        may_be_running = not any(
+            missing.is_running and is_answer_to(missing.call, stray.result)
+            for missing in pairing.unanswered
+            for stray in misplaced_results
         )
-        for missing in found.unanswered:
-            stray = next((stray for stray in misplaced if is_answer_to(missing.call, stray.result)), None)
+        for missing in pairing.unanswered:
+            stray = next((stray for stray in misplaced_results if is_answer_to(missing.call, stray.result)), None)
             if stray is not None:
-                misplaced.remove(stray)
-                moved.append(stray)
-                block = _wire_of(conv.messages[stray.position], stray.result.path)
-            elif missing.running and waiting:
+                misplaced_results.remove(stray)
+                moved_results.append(stray)
+                block = _wire_value(conv.messages[stray.position], stray.result.path)
+            elif missing.is_running and may_be_running:
                 continue
             else:
                 block = conv.dialect.result_block(missing.call, codetether.UNAVAILABLE)
-            answers.setdefault(missing.position, []).append((missing.call, block))
-        receiving: set[int] = set()
-        for position, blocks in answers.items():
-            yield from self._answer(conv, position, blocks, found, receiving)
-        yield from self._remove(conv, found.strays, moved, receiving)
+            blocks_by_position.setdefault(missing.position, []).append((missing.call, block))
+        receiving_positions: set[int] = set()
+        for position, blocks in blocks_by_position.items():
+            yield from self._add_results(conv, position, blocks, pairing, receiving_positions)
+        yield from self._remove_orphans(conv, pairing.strays, moved_results, receiving_positions)
 
-    def _answer(
+    def _add_results(
         self,
         conv: Conversation,
         position: int,
         blocks: list[tuple[ToolCall, Any]],
-        found: Pairing,
-        receiving: set[int],
+        pairing: Pairing,
+        receiving_positions: set[int],
     ) -> Iterator[Edit]:
         """Insert result blocks where the format expects them: in the next message, or in a new one."""
         following = conv.messages[position + 1] if position + 1 < len(conv.messages) else None
-        if following is not None and self._takes_results(conv, following):
-            receiving.add(position + 1)
-            yield from self._join(conv, conv.messages[position], following, blocks, found)
+        if following is not None and self._can_take_results(conv, following):
+            receiving_positions.add(position + 1)
+            yield from self._merge_results(conv, conv.messages[position], following, blocks, pairing)
             return
         for wire in conv.dialect.results_message([block for _, block in blocks]):
-            yield self._insert("after", conv.messages[position].index, (), wire, hits=_results_in(conv, wire))
+            yield self._insertion("after", conv.messages[position].index, (), wire, hits=_count_results(conv, wire))
 
     @staticmethod
-    def _takes_results(conv: Conversation, message: Message) -> bool:
+    def _can_take_results(conv: Conversation, message: Message) -> bool:
         if conv.dialect.answers != "next" or message.speaker != "user" or message.index == INSERTED_INDEX:
             return False
         if not message.results and not conv.dialect.alternating:
@@ -91,33 +91,37 @@ class RepairPairing(Ported):
             len(message.parts) == 1 and isinstance(message.parts[0], Text)
         )
 
-    def _join(
+    def _merge_results(
         self,
         conv: Conversation,
-        asking: Message,
+        caller: Message,
         message: Message,
         blocks: list[tuple[ToolCall, Any]],
-        found: Pairing,
+        pairing: Pairing,
     ) -> Iterator[Edit]:
         parts = conv.dialect.parts_path(message)
         if parts is None:  # a content string becomes a list that ends with the same text
             text = next(part for part in message.parts if isinstance(part, Text))
             value = [*(block for _, block in blocks), conv.dialect.text_block(text.text)]
-            yield self._insert("set", message.index, text.path, value, hits=len(blocks), text=text.text)
+            yield self._insertion("set", message.index, text.path, value, hits=len(blocks), text=text.text)
             return
         # In the order of the calls: results without ids are matched by order.
-        order = {id(call): place for place, call in enumerate(asking.calls)}
-        answered = [
+        order = {id(call): place for place, call in enumerate(caller.calls)}
+        answered_calls = [
             (order[id(answer.call)], answer.result.path[-1])
-            for answer in found.answers
+            for answer in pairing.answers
             if id(answer.call) in order and answer.result.path
         ]
         for call, block in blocks:
-            before = [int(place) + 1 for asked, place in answered if asked < order[id(call)]]
-            yield self._insert("before", message.index, (*parts, max(before, default=0)), block)
+            earlier_places = [int(place) + 1 for call_order, place in answered_calls if call_order < order[id(call)]]
+            yield self._insertion("before", message.index, (*parts, max(earlier_places, default=0)), block)
 
-    def _remove(
-        self, conv: Conversation, strays: Sequence[OrphanResult], moved: list[OrphanResult], receiving: set[int]
+    def _remove_orphans(
+        self,
+        conv: Conversation,
+        strays: Sequence[OrphanResult],
+        moved_results: list[OrphanResult],
+        receiving_positions: set[int],
     ) -> Iterator[Edit]:
         by_position: dict[int, list[OrphanResult]] = {}
         for stray in strays:
@@ -125,23 +129,23 @@ class RepairPairing(Ported):
         whole = {
             position
             for position, group in by_position.items()
-            if len(group) == len(conv.messages[position].parts) and position not in receiving
+            if len(group) == len(conv.messages[position].parts) and position not in receiving_positions
         }
         for position, group in by_position.items():
             message = conv.messages[position]
-            hits = [int(stray not in moved) for stray in group]
-            if position in whole and not _parts_assistants(conv, position, whole):
-                yield self._drop(message, (), sum(hits))
+            hits = [int(stray not in moved_results) for stray in group]
+            if position in whole and not _separates_assistants(conv, position, whole):
+                yield self._removal(message, (), sum(hits))
                 continue
             parts = conv.dialect.parts_path(message)
             if position in whole and parts is not None:
                 whole.discard(position)
                 text = conv.dialect.text_block(codetether.UNCALLED)
-                yield self._insert("before", message.index, (*parts, 0), text, hits=0)
+                yield self._insertion("before", message.index, (*parts, 0), text, hits=0)
             for stray, count in zip(group, hits, strict=True):
-                yield self._drop(message, stray.result.path, count)
+                yield self._removal(message, stray.result.path, count)
 
-    def _insert(self, op: Any, index: int, path: Path, value: Any, *, hits: int = 1, text: str = "") -> Edit:
+    def _insertion(self, op: Any, index: int, path: Path, value: Any, *, hits: int = 1, text: str = "") -> Edit:
         return Edit(
             strategy=self.name,
             op=op,
@@ -153,7 +157,7 @@ class RepairPairing(Ported):
             reason="a call without its result",
         )
 
-    def _drop(self, message: Message, path: Path, hits: int) -> Edit:
+    def _removal(self, message: Message, path: Path, hits: int) -> Edit:
         return Edit(
             strategy=self.name,
             op="drop",
@@ -164,24 +168,24 @@ class RepairPairing(Ported):
         )
 
 
-def _parts_assistants(conv: Conversation, position: int, going: set[int]) -> bool:
+def _separates_assistants(conv: Conversation, position: int, removed_positions: set[int]) -> bool:
     """Return True if two assistant messages would be adjacent without this one, in a format whose turns alternate.
 
     The start and the end of the history count as an assistant message here.
     """
     if not conv.dialect.alternating:
         return False
-    before = [m for n, m in enumerate(conv.messages[:position]) if n not in going][-1:]
-    after = [m for n, m in enumerate(conv.messages[position + 1 :], position + 1) if n not in going][:1]
+    before = [m for n, m in enumerate(conv.messages[:position]) if n not in removed_positions][-1:]
+    after = [m for n, m in enumerate(conv.messages[position + 1 :], position + 1) if n not in removed_positions][:1]
     around = before + after
     return bool(around) and all(message.role == "assistant" for message in around)
 
 
-def _results_in(conv: Conversation, wire: Any) -> int:
-    return len(conv.dialect.read(INSERTED_INDEX, wire).results)
+def _count_results(conv: Conversation, wire: Any) -> int:
+    return len(conv.dialect.read_message(INSERTED_INDEX, wire).results)
 
 
-def _wire_of(message: Message, path: Path) -> Any:
+def _wire_value(message: Message, path: Path) -> Any:
     wire = message.wire
     for step in path:
         wire = wire[step]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args, runtime_checkable
 
-from ..billing.budget import Bank, Economy, Moment, Point
-from ..billing.prices import Prices, economy_of
+from ..billing.prices import Prices, cache_pricing_for
+from ..billing.revision_budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..errors import UsageError
 from ..model import Conversation, Kind, Message
 from ..plan import Edit, Plan
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
 """Matches the names that clients give to the tool `recall` of an MCP server `ibidem`."""
 
-NO_MOMENT = Moment()
+UNKNOWN_CONTEXT = RequestContext()
 """Context of a request without known idle time or usage."""
 
 RECENT_MESSAGES = 3
 """Number of last messages that are searched for cache directives: clients put them near the end."""
 
 
-class Start:
+class ConversationStart:
     """Facts about a conversation at its first request."""
 
     def __init__(
@@ -43,9 +43,9 @@ class Start:
         conv: Conversation,
         model: str | None = None,
         store: Callable[[], Any] = lambda: None,
-        economy: Economy | None = None,
+        economy: CachePricing | None = None,
         arrival: Callable[..., Any] | None = None,
-        bank: Callable[..., Bank] = Bank,
+        bank: Callable[..., SavingsBalance] = SavingsBalance,
     ) -> None:
         """Without `store`, originals are not stored: for measurements only. `economy` defaults to that of the model.
 
@@ -90,14 +90,14 @@ class Start:
         return next((name for name in names if RECALL_TOOL.fullmatch(name)), "")
 
     @cached_property
-    def economy(self) -> Economy:
+    def economy(self) -> CachePricing:
         """Cache pricing of the provider."""
         if self._economy is not None:
             return self._economy
         price = Prices().of(self._model or "", self.conv.dialect.name)
         recent = self.conv.messages[-RECENT_MESSAGES:]
-        found = economy_of(price, self.conv.dialect.remembered_for_an_hour(self.conv.head, recent))
-        return replace(found, preserved_thinking=found.preserved_thinking and not self.drops_unfit_thinking)
+        pricing = cache_pricing_for(price, self.conv.dialect.has_one_hour_ttl(self.conv.head, recent))
+        return replace(pricing, preserved_thinking=pricing.preserved_thinking and not self.drops_unfit_thinking)
 
 
 class Revision(NamedTuple):
@@ -109,11 +109,11 @@ class Revision(NamedTuple):
     """The store could not save the originals. With a context that reports this, a state decides the same again."""
     changes: Mapping[int, tuple[Edit, ...]] | None = None
     """All edits of each changed message, by message index. None: unknown, so callers must compute `plan`."""
-    points: tuple[Point, ...] = ()
+    points: tuple[PricedRevision, ...] = ()
     """The plan's revisions, if `changes` is given."""
 
 
-class Fold(Protocol):
+class StrategyState(Protocol):
     """A strategy's state after some messages of a growing conversation."""
 
     inventory: Inventory | None = None
@@ -133,7 +133,7 @@ class Fold(Protocol):
         """
         ...
 
-    def request(self, moment: Moment) -> Revision | None:
+    def request(self, moment: RequestContext) -> Revision | None:
         """Note that all messages fed so far are sent now. Return a change of earlier text, or None."""
         return None
 
@@ -150,20 +150,20 @@ class Fold(Protocol):
 class ProviderDemands:
     """Decides if ported strategies deviate from their original because a provider would reject its result."""
 
-    heeded: bool = True
-    deviated: bool = False
+    is_enforced: bool = True
+    has_deviated: bool = False
     """A strategy deviated."""
     is_certain: bool = False
     """The provider surely rejects the exact result, so that it need not be tried first."""
 
-    def outrank(self, *, is_certain: bool = True) -> bool:
+    def override_original(self, *, is_certain: bool = True) -> bool:
         """Return True if a strategy must not do here what the original does.
 
         Not certain: a later strategy may remove what the provider would reject.
         """
-        self.deviated = self.deviated or self.heeded
-        self.is_certain = self.is_certain or (self.heeded and is_certain)
-        return self.heeded
+        self.has_deviated = self.has_deviated or self.is_enforced
+        self.is_certain = self.is_certain or (self.is_enforced and is_certain)
+        return self.is_enforced
 
 
 class Planner(Protocol):
@@ -203,18 +203,18 @@ class Strategy(Protocol):
 
     def plan(self, conv: Conversation) -> Iterable[Edit]:
         """Return the edits of a whole conversation."""
-        return planned(self, conv, Start(conv))
+        return plan_once(self, conv, ConversationStart(conv))
 
     def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterable[Edit]:
         """Return the edits of a whole conversation. Only an `exact` strategy uses `demands`."""
         return self.plan(conv)
 
-    def begin(self, start: Start) -> Fold:
+    def begin(self, start: ConversationStart) -> StrategyState:
         """Return the state for a conversation that starts like this."""
-        return _PlanFold(self, start.conv)
+        return _PlanState(self, start.conv)
 
 
-class _PlanFold(Fold):
+class _PlanState(StrategyState):
     """State of a strategy that has only `plan`. It plans the whole conversation when a caller reads the plan."""
 
     def __init__(self, strategy: Strategy, conv: Conversation) -> None:
@@ -226,43 +226,43 @@ class _PlanFold(Fold):
         self._messages.append(message)
         return ()
 
-    def request(self, moment: Moment) -> Revision | None:
+    def request(self, moment: RequestContext) -> Revision | None:
         length = len(self._messages)  # the slice is made on access: every second message is a request
-        return Revision(lambda: self._plan(length))
+        return Revision(lambda: self._plan_prefix(length))
 
-    def _plan(self, length: int) -> Plan:
+    def _plan_prefix(self, length: int) -> Plan:
         return Plan(tuple(self._strategy.plan(replace(self._conv, messages=tuple(self._messages[:length])))))
 
 
-class Progress:
+class StrategyRun:
     """Feeds a conversation to a strategy state. Each response of the model ends a request; so does the last message."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: StrategyState) -> None:
         self.fold = fold
         self.length = 0
         """Number of messages fed."""
-        self.refused = False
+        self.has_store_failed = False
         """True if the store could not save the originals at the last request."""
-        self.revised = False
+        self.has_revised = False
         """True if the last call of `add_messages` changed text that was already sent."""
         self.changes: dict[int, tuple[Edit, ...]] | None = {}
         """All edits of each message that the last call revised. None: unknown, it may be any message."""
-        self._sent = -1
+        self._last_request_length = -1
         """Length of the history at the last request."""
         self._last_role = ""
-        self._cleared = 0
+        self._cleared_length = 0
         """Length of the history when the provider last cleared results."""
-        self._before: Callable[[], Plan] = Plan
+        self._plan_until_revision: Callable[[], Plan] = Plan
         """Returns all edits up to the last revision."""
-        self._points: tuple[Point, ...] | None = ()
+        self._points: tuple[PricedRevision, ...] | None = ()
         """All revisions; None if only the plan has them."""
-        self._since: list[Edit] = []
+        self._edits_since_revision: list[Edit] = []
         """Edits of the messages fed since the last revision."""
 
-    def take(
+    def add_messages(
         self,
         new: Sequence[Message],
-        moments: Mapping[int, Moment] | None = None,
+        moments: Mapping[int, RequestContext] | None = None,
         as_is: Container[int] = (),
         cleared_at: Sequence[int] = (),
     ) -> list[Edit]:
@@ -272,36 +272,38 @@ class Progress:
         provider reported that it had cleared results, which may be known late.
         """
         moments = moments or {}
-        arrived: list[Edit] = []
-        self.revised, self.changes = False, {}
+        new_edits: list[Edit] = []
+        self.has_revised, self.changes = False, {}
         for message in new:
-            answered = self.length and message.role == "assistant" and self._last_role != "assistant"
-            if answered or self.length in moments:
-                self._request(moments.get(self.length, NO_MOMENT))
-            if cleared := [length for length in cleared_at if self._cleared < length <= self.length]:
-                self._cleared = cleared[-1]
+            starts_response = self.length and message.role == "assistant" and self._last_role != "assistant"
+            if starts_response or self.length in moments:
+                self._record_request(moments.get(self.length, UNKNOWN_CONTEXT))
+            if cleared_lengths := [length for length in cleared_at if self._cleared_length < length <= self.length]:
+                self._cleared_length = cleared_lengths[-1]
                 self.fold.results_cleared()
             edits = [*self.fold.feed(message, message.index in as_is)]
             for edit in edits:
                 if edit.message != message.index:
-                    told = f"feed of message {message.index} returned an edit of message {edit.message}: use a Revision"
-                    raise ValueError(told)
-            arrived += edits
-            self._since += edits
+                    problem = (
+                        f"feed of message {message.index} returned an edit of message {edit.message}: use a Revision"
+                    )
+                    raise ValueError(problem)
+            new_edits += edits
+            self._edits_since_revision += edits
             self.length += 1
             self._last_role = message.role
-        self._request(moments.get(self.length, NO_MOMENT))
+        self._record_request(moments.get(self.length, UNKNOWN_CONTEXT))
         self.fold.still_used()
-        return arrived
+        return new_edits
 
-    def _request(self, moment: Moment) -> None:
-        if self._sent == self.length:  # a request that is sent again counts once
+    def _record_request(self, moment: RequestContext) -> None:
+        if self._last_request_length == self.length:  # a request that is sent again counts once
             return
-        self._sent = self.length
+        self._last_request_length = self.length
         revision = self.fold.request(moment)
-        self.refused = revision is not None and revision.refused
+        self.has_store_failed = revision is not None and revision.refused
         if revision is not None and revision.plan is not None:
-            self._before, self._since, self.revised = cache(revision.plan), [], True
+            self._plan_until_revision, self._edits_since_revision, self.has_revised = cache(revision.plan), [], True
             if revision.changes is None:
                 self.changes = self._points = None
                 return
@@ -312,45 +314,45 @@ class Progress:
     @property
     def plan(self) -> Plan:
         """All edits of all messages fed so far."""
-        before = self._before()
-        return Plan(before.edits + tuple(self._since), before.points)
+        earlier = self._plan_until_revision()
+        return Plan(earlier.edits + tuple(self._edits_since_revision), earlier.points)
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[PricedRevision, ...]:
         """All revisions so far."""
-        return self._before().points if self._points is None else self._points
+        return self._plan_until_revision().points if self._points is None else self._points
 
 
-def planned(strategy: Strategy, conv: Conversation, start: Start) -> Plan:
+def plan_once(strategy: Strategy, conv: Conversation, start: ConversationStart) -> Plan:
     """Return the edits that a strategy proposes for a conversation without earlier state."""
     if type(strategy).begin is Strategy.begin:
         return Plan(tuple(strategy.plan(conv)))
-    progress = Progress(strategy.begin(start))
-    progress.take(conv.messages)
+    progress = StrategyRun(strategy.begin(start))
+    progress.add_messages(conv.messages)
     return progress.plan
 
 
-def grows(strategies: Sequence[Strategy]) -> bool:
+def is_incremental(strategies: Sequence[Strategy]) -> bool:
     """Return True if later requests cost only the work for new messages. Several strategies depend on each other."""
     return len(strategies) == 1 and type(strategies[0]).begin is not Strategy.begin
 
 
 @dataclass(frozen=True)
-class _Planned(Strategy):
+class _PlanOnlyStrategy(Strategy):
     """Wrapper for a user's object that has `name`, `touches` and `plan`."""
 
-    of: Planner
+    planner: Planner
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a class attribute in the base class
-        return self.of.name
+        return self.planner.name
 
     @property
     def touches(self) -> frozenset[Kind]:  # type: ignore[override]
-        return self.of.touches
+        return self.planner.touches
 
     def plan(self, conv: Conversation) -> Iterable[Edit]:
-        return self.of.plan(conv)
+        return self.planner.plan(conv)
 
 
 def is_strategy(value: Any) -> bool:
@@ -358,7 +360,7 @@ def is_strategy(value: Any) -> bool:
     return isinstance(value, Strategy)
 
 
-def adapted(value: Any) -> Strategy:
+def adapt_strategy(value: Any) -> Strategy:
     """Return `value` as a Strategy; UsageError if it is not one. No other code checks types of strategies."""
     if isinstance(value, type):
         raise UsageError(f"strategies: {value.__name__} is a class: pass an instance, {value.__name__}()")
@@ -372,4 +374,4 @@ def adapted(value: Any) -> Strategy:
         raise UsageError(
             f"strategies: {value!r} is not a strategy: pass instances such as ibidem.Dedup(), or profile=…"
         )
-    return _Planned(value)
+    return _PlanOnlyStrategy(value)

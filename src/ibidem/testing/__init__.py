@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .answers import DEFAULT_ANSWER, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
 from .clearing import Clearing
-from .foreign import (
+from .forged_markers import (
     foreign_markers_change_nothing_else,
     foreign_markers_come_back,
     forgeries,
@@ -39,8 +39,8 @@ from .laws import (
     untouched_is_untouched,
     valid_stays_valid,
 )
+from .requests_seen import Seen
 from .scripts import Turn, build, conv
-from .seen import Seen
 from .signing import Signing
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
-class Spoken(NamedTuple):
+class TextPart(NamedTuple):
     """A text of the model."""
 
     text: str
 
 
-class Thought(NamedTuple):
+class ThinkingPart(NamedTuple):
     """Thinking of the model."""
 
     text: str
@@ -27,7 +27,7 @@ class Thought(NamedTuple):
     """The provider's signature; empty for a constant one."""
 
 
-class Called(NamedTuple):
+class CallPart(NamedTuple):
     """A tool call of the model."""
 
     tool: str
@@ -36,7 +36,7 @@ class Called(NamedTuple):
     """Text for a custom tool, which has no named arguments (OpenAI Responses only)."""
 
 
-AnswerPart = Spoken | Thought | Called
+AnswerPart = TextPart | ThinkingPart | CallPart
 Header = tuple[str, str]
 
 
@@ -82,7 +82,7 @@ class Answer:
 
 def Says(text: str) -> Answer:
     """Send a text."""
-    return Answer(parts=(Spoken(text),))
+    return Answer(parts=(TextPart(text),))
 
 
 DEFAULT_ANSWER = Says("That is all there is to say, and it is said in one sentence.")
@@ -91,13 +91,16 @@ DEFAULT_ANSWER = Says("That is all there is to say, and it is said in one senten
 
 def Calls(*calls: tuple[str, Mapping[str, Any] | str], says: str | None = None) -> Answer:
     """Call tools, each given by name and arguments, after an optional text. A string is the input of a custom tool."""
-    made = (Called(tool, given) if isinstance(given, Mapping) else Called(tool, {}, given) for tool, given in calls)
-    return Answer(parts=(*(() if says is None else (Spoken(says),)), *made))
+    parts = (
+        CallPart(tool, arguments) if isinstance(arguments, Mapping) else CallPart(tool, {}, arguments)
+        for tool, arguments in calls
+    )
+    return Answer(parts=(*(() if says is None else (TextPart(says),)), *parts))
 
 
 def Thinks(text: str, then: Answer = DEFAULT_ANSWER) -> Answer:
     """Send thinking before another response, signed or encrypted as the provider does it."""
-    return replace(then, parts=(Thought(text), *then.parts))
+    return replace(then, parts=(ThinkingPart(text), *then.parts))
 
 
 def Fails(status: int, retry_after: int | None = None, message: str = "as the script wants it") -> Answer:

@@ -32,8 +32,8 @@ def texts() -> SearchStrategy[str]:
     block = st.lists(lines, min_size=1, max_size=8).map("\n".join)
     long = st.builds(lambda text, times: (text + "\n") * times, block, st.sampled_from([40, 60, 300]))
     pool = st.sampled_from(["same output\n" * 40, "z" * 300, "🦀" * 80, "pass\n" * 1200, "\ud800 lone" * 60])
-    marked = st.builds(str.__add__, st.sampled_from(MARKER_LIKE), st.sampled_from(["", "\nx" * 3000]))
-    return st.one_of(pool, pool, long, marked, block, st.text(min_size=1, max_size=30))
+    with_markers = st.builds(str.__add__, st.sampled_from(MARKER_LIKE), st.sampled_from(["", "\nx" * 3000]))
+    return st.one_of(pool, pool, long, with_markers, block, st.text(min_size=1, max_size=30))
 
 
 @cache
@@ -45,20 +45,20 @@ def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
     content = st.one_of(texts(), texts(), st.lists(st.one_of(texts(), st.none()), min_size=1, max_size=3))
     step = st.tuples(says, st.one_of(st.none(), st.just("hm"), texts()), st.lists(content, max_size=3), st.booleans())
 
-    def assemble(steps: list[Any]) -> list[Turn]:
-        made = [Turn("user", "go")]
+    def assemble_turns(steps: list[Any]) -> list[Turn]:
+        assembled = [Turn("user", "go")]
         for says, thinks, results, closes in steps:
-            idents = [f"c{len(made)}.{number}" for number in range(len(results))]
+            idents = [f"c{len(assembled)}.{number}" for number in range(len(results))]
             if not idents:
-                made += [Turn("assistant", says or "well", thinks), Turn("user", "go on")]
+                assembled += [Turn("assistant", says or "well", thinks), Turn("user", "go on")]
                 continue
             answers = list(zip(idents, results, strict=True))
-            made += [Turn("assistant", says, thinks, idents), Turn("tool", results=answers)]
+            assembled += [Turn("assistant", says, thinks, idents), Turn("tool", results=answers)]
             if closes:
-                made += [Turn("assistant", "so", thinks), Turn("user", "and then?")]
-        return made
+                assembled += [Turn("assistant", "so", thinks), Turn("user", "and then?")]
+        return assembled
 
-    return st.lists(step, max_size=max_size).map(assemble)
+    return st.lists(step, max_size=max_size).map(assemble_turns)
 
 
 @cache
@@ -66,13 +66,13 @@ def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
     """Generate valid requests of a format, some with unknown keys."""
     from hypothesis import strategies as st
 
-    def odd(request: Any, extra: bool) -> Any:
+    def add_unknown_keys(request: Any, extra: bool) -> Any:
         if extra:
-            for message in request[formats.named(format).history_key]:
+            for message in request[formats.format_named(format).history_key]:
                 message["x_vendor"] = {"number": 1.0, "big": 12345678901234567890123}
         return request
 
-    return st.builds(odd, turns(max_size).map(lambda made: build(made, format)), st.booleans())
+    return st.builds(add_unknown_keys, turns(max_size).map(lambda made: build(made, format)), st.booleans())
 
 
 @cache
@@ -80,18 +80,22 @@ def broken_histories(format: str) -> SearchStrategy[Any]:
     """Generate requests with lost or extra messages, or with values that no provider expects."""
     from hypothesis import strategies as st
 
-    key = formats.named(format).history_key
+    key = formats.format_named(format).history_key
     junk: SearchStrategy[Any] = st.sampled_from(
         [None, 5, "text", [], {}, {"role": "user"}, {"role": 5, "content": 7}, {"parts": "x"}]
     )
 
-    def damage(request: Any, order: list[int], drops: list[int], extra: list[Any]) -> Any:
+    def damage_request(request: Any, order: list[int], drops: list[int], extra: list[Any]) -> Any:
         items = request[key]
-        kept = [item for number, item in enumerate(items) if number not in drops]
+        items_left = [item for number, item in enumerate(items) if number not in drops]
         for position, value in zip(order, extra, strict=False):
-            kept.insert(position % (len(kept) + 1), value)
-        request[key] = [kept[number % len(kept)] for number in order] if kept and len(order) % 3 == 0 else kept
+            items_left.insert(position % (len(items_left) + 1), value)
+        request[key] = (
+            [items_left[number % len(items_left)] for number in order]
+            if items_left and len(order) % 3 == 0
+            else items_left
+        )
         return request
 
     numbers = st.lists(st.integers(0, 30), max_size=9)
-    return st.builds(damage, histories(format, 8), numbers, numbers, st.lists(junk, max_size=3))
+    return st.builds(damage_request, histories(format, 8), numbers, numbers, st.lists(junk, max_size=3))

@@ -16,12 +16,12 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..billing.caching import Caching
-from ..billing.thinking import SEALED_CHARACTERS_PER_TOKEN
+from ..billing.cache_rules import CacheRules
+from ..billing.thinking_size import SEALED_CHARACTERS_PER_TOKEN
 from ..billing.usage import Usage
-from ..formats.anthropic import EMPTY_SEAL
-from ..tokens import counter
-from .answers import AnswerPart, Thought
+from ..formats.anthropic import EMPTY_SIGNATURE_LENGTH
+from ..tokens import counter_for
+from .answers import AnswerPart, ThinkingPart
 
 SEALED_FIELDS = ("signature", "encrypted_content")
 """Fields that only the provider can read."""
@@ -35,82 +35,95 @@ class Unit(NamedTuple):
 
     value: Any
     """The value as sent, without its breakpoint."""
-    mark: float | None = None
+    ttl: float | None = None
     """TTL in seconds of a breakpoint here; None without a breakpoint."""
 
 
 class CachedPrefix(NamedTuple):
     """An entry of the cache."""
 
-    until: float
-    lifetime: float
+    expires_at: float
+    ttl: float
 
 
 class PromptCache:
     """The prompt cache of one provider. Entries of one key are invisible to all others."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, CachedPrefix] = {}
+        self._entries: dict[bytes, CachedPrefix] = {}
         self._sizes: dict[bytes, int] = {}
 
-    def ask(
-        self, caching: Caching, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True, tells: bool = True
+    def bill_request(
+        self,
+        rules: CacheRules,
+        key: str,
+        units: Sequence[Unit],
+        now: float,
+        *,
+        stores_prefix: bool = True,
+        reports_writes: bool = True,
     ) -> Usage:
         """Return the usage of a request. It is cached if `keeps`. Unless `tells`, cache writes are reported as
         uncached."""
-        names = [_name(json.dumps(unit.value, sort_keys=True)) for unit in units]
-        prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(key)))[1:]
-        ends = list(accumulate(self._size(name, unit.value) for name, unit in zip(names, units, strict=True)))
-        marks = _marks(units, caching)
-        found = self._found(prefixes, marks, ends, caching, now)
-        if keeps:
-            self._keep(prefixes, marks, ends, found, caching, now)
-        return _split(ends, found, marks if tells else {}, caching)
+        names = [_hash_texts(json.dumps(unit.value, sort_keys=True)) for unit in units]
+        prefixes = list(accumulate(names, lambda before, name: _hash_texts(before, name), initial=_hash_texts(key)))[1:]
+        ends = list(accumulate(self._unit_tokens(name, unit.value) for name, unit in zip(names, units, strict=True)))
+        marks = _breakpoint_ttls(units, rules)
+        read_units = self._find_prefix(prefixes, marks, ends, rules, now)
+        if stores_prefix:
+            self._store_prefixes(prefixes, marks, ends, read_units, rules, now)
+        return _split_usage(ends, read_units, marks if reports_writes else {}, rules)
 
-    def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
+    def add_output(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
         """Return the usage of a request with the tokens of its response."""
-        sizes = [(part, sum(map(counter(), _texts(part)))) for part in parts]
-        reasoning = sum(size for part, size in sizes if isinstance(part, Thought))
+        sizes = [(part, sum(map(counter_for(), _readable_texts(part)))) for part in parts]
+        reasoning = sum(size for part, size in sizes if isinstance(part, ThinkingPart))
         return replace(usage, output=sum(size for _, size in sizes), reasoning=reasoning)
 
-    def _found(
-        self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], caching: Caching, now: float
+    def _find_prefix(
+        self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], rules: CacheRules, now: float
     ) -> int:
         """Return the number of units that are read from the cache."""
         for mark in sorted(marks, reverse=True):
-            first = max(mark - caching.look_back, 0) if caching.look_back is not None else mark
+            first = max(mark - rules.look_back, 0) if rules.look_back is not None else mark
             for place in range(mark, first - 1, -1):
-                if self._alive(prefixes[place], now) and ends[place] >= caching.minimum:
+                if self._is_cached(prefixes[place], now) and ends[place] >= rules.minimum:
                     return place + 1
         return 0
 
-    def _alive(self, prefix: bytes, now: float) -> bool:
-        entry = self._kept.get(prefix)
-        return entry is not None and entry.until >= now
+    def _is_cached(self, prefix: bytes, now: float) -> bool:
+        entry = self._entries.get(prefix)
+        return entry is not None and entry.expires_at >= now
 
-    def _keep(
-        self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], found: int, caching: Caching, now: float
+    def _store_prefixes(
+        self,
+        prefixes: list[bytes],
+        marks: dict[int, float],
+        ends: list[int],
+        read_units: int,
+        rules: CacheRules,
+        now: float,
     ) -> None:
-        read = self._kept[prefixes[found - 1]].lifetime if found else 0.0
-        wanted = {**({found - 1: read} if found else {}), **marks}
-        for place, lifetime in wanted.items():
-            if place < found:  # a read renews the entry, with the TTL paid before
-                lifetime = self._kept[prefixes[place]].lifetime if self._alive(prefixes[place], now) else read
-            if ends[place] >= caching.minimum:
-                self._kept[prefixes[place]] = CachedPrefix(now + lifetime, lifetime)
+        read = self._entries[prefixes[read_units - 1]].ttl if read_units else 0.0
+        ttls = {**({read_units - 1: read} if read_units else {}), **marks}
+        for place, ttl in ttls.items():
+            if place < read_units:  # a read renews the entry, with the TTL paid before
+                ttl = self._entries[prefixes[place]].ttl if self._is_cached(prefixes[place], now) else read
+            if ends[place] >= rules.minimum:
+                self._entries[prefixes[place]] = CachedPrefix(now + ttl, ttl)
 
-    def _size(self, name: bytes, value: Any) -> int:
+    def _unit_tokens(self, name: bytes, value: Any) -> int:
         if name not in self._sizes:
-            self._sizes[name] = UNIT_TOKENS + sum(map(counter(), _texts(value))) + _sealed_tokens(value)
+            self._sizes[name] = UNIT_TOKENS + sum(map(counter_for(), _readable_texts(value))) + _sealed_tokens(value)
         return self._sizes[name]
 
 
-def _name(*texts: str | bytes) -> bytes:
-    whole = b"\0".join(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts)
-    return blake2b(whole, digest_size=16).digest()
+def _hash_texts(*texts: str | bytes) -> bytes:
+    joined = b"\0".join(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts)
+    return blake2b(joined, digest_size=16).digest()
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _readable_texts(value: Any) -> Iterator[str]:
     """Yield the texts of a value that a model reads."""
     if isinstance(value, dict):
         value = [each for key, each in value.items() if key not in SEALED_FIELDS]
@@ -118,36 +131,40 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
     elif value is not None:
         for each in value:
-            yield from _texts(each)
+            yield from _readable_texts(each)
 
 
 def _sealed_tokens(value: Any) -> int:
     """Return the tokens of thinking with an empty text. Its signature grows with it."""
     if isinstance(value, list):
         return sum(map(_sealed_tokens, value))
-    if not isinstance(value, dict) or any(_texts(value.get("thinking"))):
+    if not isinstance(value, dict) or any(_readable_texts(value.get("thinking"))):
         return 0
-    sealed = sum(max(0, len(str(value[key])) - EMPTY_SEAL) for key in SEALED_FIELDS if key in value)
-    return round(sealed / SEALED_CHARACTERS_PER_TOKEN)
+    hidden_characters = sum(
+        max(0, len(str(value[key])) - EMPTY_SIGNATURE_LENGTH) for key in SEALED_FIELDS if key in value
+    )
+    return round(hidden_characters / SEALED_CHARACTERS_PER_TOKEN)
 
 
-def _marks(units: Sequence[Unit], caching: Caching) -> dict[int, float]:
+def _breakpoint_ttls(units: Sequence[Unit], rules: CacheRules) -> dict[int, float]:
     """Return positions where a prefix is cached, with the TTL. An automatic cache stores every prefix."""
-    if caching.marks:
-        return {place: unit.mark for place, unit in enumerate(units) if unit.mark is not None}
-    return {place: unit.mark or caching.lifetime for place, unit in enumerate(units)}
+    if rules.marks:
+        return {place: unit.ttl for place, unit in enumerate(units) if unit.ttl is not None}
+    return {place: unit.ttl or rules.lifetime for place, unit in enumerate(units)}
 
 
-def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching) -> Usage:
+def _split_usage(ends: list[int], read_units: int, marks: dict[int, float], rules: CacheRules) -> Usage:
     """Return the usage. Tokens after the read prefix are written up to the last breakpoint, each range with the TTL of
     the breakpoint after it."""
     total = ends[-1] if ends else 0
-    read = ends[found - 1] if found else 0
-    read -= read % caching.step
-    written = {True: 0, False: 0}
-    done = read
+    read = ends[read_units - 1] if read_units else 0
+    read -= read % rules.step
+    written_tokens = {True: 0, False: 0}
+    counted_tokens = read
     for place, lifetime in sorted(marks.items()):
-        if ends[place] > done and ends[place] >= caching.minimum:
-            written[caching.marks and lifetime > caching.lifetime] += ends[place] - done
-            done = ends[place]
-    return Usage(fresh=total - done, read=read, written=written[False], written_1h=written[True])
+        if ends[place] > counted_tokens and ends[place] >= rules.minimum:
+            written_tokens[rules.marks and lifetime > rules.lifetime] += ends[place] - counted_tokens
+            counted_tokens = ends[place]
+    return Usage(
+        fresh=total - counted_tokens, read=read, written=written_tokens[False], written_1h=written_tokens[True]
+    )

@@ -39,9 +39,9 @@ def conv(*lines: str, format: str = "anthropic", calls: Mapping[str, tuple[str, 
             turns[-1].results.append((result["id"], result["text"]))
         elif line[:2] in ("u:", "s:"):
             turns.append(Turn({"u": "user", "s": "system"}[line[0]], line[2:]))
-        elif (said := _ASSISTANT.fullmatch(line)) is not None:
-            made = said["calls"].split(",") if said["calls"] else []
-            turns.append(Turn("assistant", said["says"], said["thinks"], made))
+        elif (assistant := _ASSISTANT.fullmatch(line)) is not None:
+            call_ids = assistant["calls"].split(",") if assistant["calls"] else []
+            turns.append(Turn("assistant", assistant["says"], assistant["thinks"], call_ids))
         else:
             raise ValueError(f"{line!r}: a line starts with u:, s:, r<id>: or is a[?thinking][:text][>calls]")
     return build(turns, format, calls)
@@ -52,11 +52,11 @@ def build(turns: Sequence[Turn], format: str, calls: Mapping[str, tuple[str, dic
     return _BUILDERS[format](turns, calls or {})
 
 
-def _call(ident: str, calls: Mapping[str, tuple[str, dict[str, Any]]]) -> tuple[str, dict[str, Any]]:
+def _call_arguments(ident: str, calls: Mapping[str, tuple[str, dict[str, Any]]]) -> tuple[str, dict[str, Any]]:
     return calls.get(ident, ("Read", {"file_path": f"file{ident}"}))
 
 
-def _anthropic(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
+def _build_anthropic(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
     body: dict[str, Any] = {"model": "claude-test", "max_tokens": 1024, "system": "", "messages": []}
     for turn in turns:
         if turn.role == "system":
@@ -64,7 +64,7 @@ def _anthropic(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, A
         elif turn.role == "user":
             body["messages"].append({"role": "user", "content": turn.says})
         elif turn.role == "tool":
-            blocks = [{"type": "tool_result", "tool_use_id": i, "content": _blocks(t)} for i, t in turn.results]
+            blocks = [{"type": "tool_result", "tool_use_id": i, "content": _result_blocks(t)} for i, t in turn.results]
             body["messages"].append({"role": "user", "content": blocks})
         else:
             content: list[Any] = []
@@ -73,13 +73,13 @@ def _anthropic(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, A
             if turn.says is not None:
                 content.append({"type": "text", "text": turn.says})
             for ident in turn.calls:
-                name, arguments = _call(ident, calls)
+                name, arguments = _call_arguments(ident, calls)
                 content.append({"type": "tool_use", "id": ident, "name": name, "input": arguments})
             body["messages"].append({"role": "assistant", "content": content})
     return body
 
 
-def _blocks(text: Any) -> Any:
+def _result_blocks(text: Any) -> Any:
     """Return the content of a result: a string, or blocks of text and image."""
     if isinstance(text, str):
         return text
@@ -87,31 +87,32 @@ def _blocks(text: Any) -> Any:
     return [image if each is None else {"type": "text", "text": each} for each in text]
 
 
-def _flat(text: Any) -> Any:
+def _text_blocks(text: Any) -> Any:
     if isinstance(text, str):
         return text
     return [{"type": "text", "text": each} for each in text if each is not None] or "image"
 
 
-def _openai_chat(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
+def _build_openai_chat(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
     messages: list[Any] = []
     for turn in turns:
         if turn.role == "tool":
-            messages.extend({"role": "tool", "tool_call_id": i, "content": _flat(t)} for i, t in turn.results)
+            messages.extend({"role": "tool", "tool_call_id": i, "content": _text_blocks(t)} for i, t in turn.results)
             continue
         message: dict[str, Any] = {"role": turn.role, "content": turn.says}
         if turn.thinks is not None:
             message["reasoning_content"] = turn.thinks
-        made = [(ident, *_call(ident, calls)) for ident in turn.calls]
-        if made:
+        tool_calls = [(ident, *_call_arguments(ident, calls)) for ident in turn.calls]
+        if tool_calls:
             message["tool_calls"] = [
-                {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}} for i, n, a in made
+                {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
+                for i, n, a in tool_calls
             ]
         messages.append(message)
     return {"model": "gpt-test", "max_completion_tokens": 1024, "messages": messages}
 
 
-def _openai_responses(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
+def _build_openai_responses(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
     items: list[Any] = []
     for number, turn in enumerate(turns):
         for ident, text in turn.results:
@@ -126,12 +127,12 @@ def _openai_responses(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict
             kind = "output_text" if turn.role == "assistant" else "input_text"
             items.append({"type": "message", "role": turn.role, "content": [{"type": kind, "text": turn.says}]})
         for ident in turn.calls:
-            name, arguments = _call(ident, calls)
+            name, arguments = _call_arguments(ident, calls)
             items.append({"type": "function_call", "call_id": ident, "name": name, "arguments": json.dumps(arguments)})
     return {"model": "gpt-test", "input": items}
 
 
-def _gemini(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
+def _build_gemini(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Any:
     body: dict[str, Any] = {"contents": []}
     for turn in turns:
         if turn.role == "system":
@@ -140,22 +141,22 @@ def _gemini(turns: Sequence[Turn], calls: Mapping[str, tuple[str, dict[str, Any]
         parts: list[Any] = []
         for ident, text in turn.results:
             output = text if isinstance(text, str) else "\n".join(t for t in text if t is not None)
-            response = {"id": ident, "name": _call(ident, calls)[0], "response": {"output": output}}
+            response = {"id": ident, "name": _call_arguments(ident, calls)[0], "response": {"output": output}}
             parts.append({"functionResponse": response})
         if turn.thinks is not None:
             parts.append({"text": turn.thinks, "thought": True})
         if turn.says is not None:
             parts.append({"text": turn.says})
         for ident in turn.calls:
-            name, arguments = _call(ident, calls)
+            name, arguments = _call_arguments(ident, calls)
             parts.append({"functionCall": {"id": ident, "name": name, "args": arguments}})
         body["contents"].append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
     return body
 
 
 _BUILDERS: dict[str, Callable[[Sequence[Turn], Mapping[str, tuple[str, dict[str, Any]]]], Any]] = {
-    "anthropic": _anthropic,
-    "openai-chat": _openai_chat,
-    "openai-responses": _openai_responses,
-    "gemini": _gemini,
+    "anthropic": _build_anthropic,
+    "openai-chat": _build_openai_chat,
+    "openai-responses": _build_openai_responses,
+    "gemini": _build_gemini,
 }

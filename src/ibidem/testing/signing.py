@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .answers import Answer, Fails, Thought
+from .answers import Answer, Fails, ThinkingPart
 from .clearing import THINKING, since_compaction
-from .seen import Seen
+from .requests_seen import Seen
 
 REFUSAL = "thinking blocks were made for another beginning of this conversation"
 
@@ -38,15 +38,17 @@ class Signing:
             if BINDING_BETA not in (seen.header("anthropic-beta") or ""):
                 return Fails(400, message="thinking.block_binding: Extra inputs are not permitted")
             body = without_mismatches(body)
-        if not fits(body):
+        if not has_valid_thinking(body):
             self.refused += 1
             return Fails(400, message=REFUSAL)
         answer = self._script(seen)
-        managed = answer.context_management
-        compacts = managed is not None and bool(managed.summary)  # the block is then first, before the thinking
+        management = answer.context_management
+        compacts = management is not None and bool(management.summary)  # the block is then first, before the thinking
         signature = signature_of({**body, "messages": []} if compacts else body)
-        signed = [part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts]
-        return replace(answer, parts=tuple(signed))
+        parts = [
+            part._replace(signature=signature) if isinstance(part, ThinkingPart) else part for part in answer.parts
+        ]
+        return replace(answer, parts=tuple(parts))
 
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -63,8 +65,10 @@ def without_mismatches(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request without thinking up to the last block that does not fit."""
     messages = list(body["messages"])
     for place in range(len(messages) - 1, -1, -1):
-        if not fits({**body, "messages": messages[: place + 1]}) and fits({**body, "messages": messages[:place]}):
-            messages[: place + 1] = [_without(message) for message in messages[: place + 1]]
+        if not has_valid_thinking({**body, "messages": messages[: place + 1]}) and has_valid_thinking(
+            {**body, "messages": messages[:place]}
+        ):
+            messages[: place + 1] = [_without_thinking(message) for message in messages[: place + 1]]
             return without_mismatches({**body, "messages": messages})
     return {**body, "messages": messages}
 
@@ -72,48 +76,52 @@ def without_mismatches(body: Mapping[str, Any]) -> dict[str, Any]:
 def signature_of(body: Mapping[str, Any]) -> str:
     """Return the signature for the response to a request: a digest of everything except thinking, and one per thinking
     block."""
-    return _signature(body, body["messages"])
+    return _make_signature(body, body["messages"])
 
 
-def fits(body: Mapping[str, Any]) -> bool:
+def has_valid_thinking(body: Mapping[str, Any]) -> bool:
     """Return True if the history before each thinking block is the one that it was signed for."""
     messages = body["messages"]
     return all(
-        _same(str(block.get("signature")), _signature(body, messages[:place]))
+        _is_same_history(str(block.get("signature")), _make_signature(body, messages[:place]))
         for place, message in enumerate(messages)
-        for block in _blocks(message)
+        for block in _content_blocks(message)
         if block.get("type") == "thinking"
     )
 
 
-def _same(then: str, now: str) -> bool:
+def _is_same_history(signature: str, expected_signature: str) -> bool:
     """Return True if a history matches a signature. Thinking at its start may be missing, without a gap."""
-    (digest, *thoughts), (expected, *left) = then.split("."), now.split(".")
-    return digest == expected and thoughts[len(thoughts) - len(left) :] == left and len(left) <= len(thoughts)
+    (digest, *thoughts), (expected_digest, *thoughts_left) = signature.split("."), expected_signature.split(".")
+    return (
+        digest == expected_digest
+        and thoughts[len(thoughts) - len(thoughts_left) :] == thoughts_left
+        and len(thoughts_left) <= len(thoughts)
+    )
 
 
-def _signature(body: Mapping[str, Any], before: list[Any]) -> str:
-    thoughts = [block for message in before for block in _blocks(message) if block.get("type") in THINKING]
-    rest = [_plain(_unmarked(_without(message))) for message in before]
-    whole = [_unmarked(body.get("tools")), _unmarked(body.get("system")), rest]
-    return ".".join(map(_digest, [whole, *thoughts]))
+def _make_signature(body: Mapping[str, Any], before: list[Any]) -> str:
+    thoughts = [block for message in before for block in _content_blocks(message) if block.get("type") in THINKING]
+    rest = [_with_plain_text(_without_breakpoints(_without_thinking(message))) for message in before]
+    signed_content = [_without_breakpoints(body.get("tools")), _without_breakpoints(body.get("system")), rest]
+    return ".".join(map(_hash_value, [signed_content, *thoughts]))
 
 
-def _digest(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _blocks(message: Mapping[str, Any]) -> list[Any]:
+def _content_blocks(message: Mapping[str, Any]) -> list[Any]:
     content = message.get("content")
     return content if isinstance(content, list) else []
 
 
-def _without(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = [block for block in _blocks(message) if block.get("type") not in THINKING]
-    return {**message, "content": found} if isinstance(message.get("content"), list) else message
+def _without_thinking(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    blocks = [block for block in _content_blocks(message) if block.get("type") not in THINKING]
+    return {**message, "content": blocks} if isinstance(message.get("content"), list) else message
 
 
-def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_plain_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the message with its text as a string, if it has one text block. Clients send the same text in both
     forms."""
     match message:
@@ -122,7 +130,7 @@ def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return message
 
 
-def _unmarked(value: Any) -> Any:
+def _without_breakpoints(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _unmarked(inside) for key, inside in value.items() if key != "cache_control"}
-    return [_unmarked(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_breakpoints(inside) for key, inside in value.items() if key != "cache_control"}
+    return [_without_breakpoints(each) for each in value] if isinstance(value, list) else value

@@ -21,100 +21,100 @@ HEAD_LIMIT = 1 << 20
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 
 
-class PeerGone(Exception):
+class PeerDisconnected(Exception):
     """The other side closed the connection."""
 
 
-class Pipe(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection. It reads, writes, and notices immediately when the other side disconnects."""
 
-    def __init__(self, opened: asyncio.Queue[Pipe]) -> None:
-        self._opened = opened
+    def __init__(self, new_connections: asyncio.Queue[HttpConnection]) -> None:
+        self._new_connections = new_connections
         self._buffer = bytearray()
-        self._arrived = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self.gone = asyncio.Event()
+        self._has_data = asyncio.Event()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self.closed_event = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._opened.put_nowait(self)
+        self._new_connections.put_nowait(self)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        self._arrived.set()
+        self._has_data.set()
 
     def eof_received(self) -> None:
-        self._end()
+        self._mark_closed()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end()
+        self._mark_closed()
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self._can_write.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._can_write.set()
 
-    def _end(self) -> None:
-        self.gone.set()
-        self._arrived.set()
-        self._writable.set()
+    def _mark_closed(self) -> None:
+        self.closed_event.set()
+        self._has_data.set()
+        self._can_write.set()
 
-    async def _more(self) -> None:
-        if self.gone.is_set():
-            raise PeerGone
-        self._arrived.clear()
-        await self._arrived.wait()
+    async def _wait_for_data(self) -> None:
+        if self.closed_event.is_set():
+            raise PeerDisconnected
+        self._has_data.clear()
+        await self._has_data.wait()
 
-    async def until(self, end: bytes) -> bytes:
+    async def read_until(self, end: bytes) -> bytes:
         """Read up to and including `end`. Raises if the head is too long or the peer disconnects."""
         start = 0
-        while (found := self._buffer.find(end, start)) < 0:
+        while (position := self._buffer.find(end, start)) < 0:
             if len(self._buffer) > HEAD_LIMIT:
-                raise PeerGone
+                raise PeerDisconnected
             start = max(len(self._buffer) - len(end), 0)
-            await self._more()
-        return self.take(found + len(end))
+            await self._wait_for_data()
+        return self.take_buffered(position + len(end))
 
-    async def exactly(self, size: int) -> bytes:
+    async def read_exactly(self, size: int) -> bytes:
         """Read this number of bytes."""
         while len(self._buffer) < size:
-            await self._more()
-        return self.take(size)
+            await self._wait_for_data()
+        return self.take_buffered(size)
 
-    def take(self, size: int | None = None) -> bytes:
+    def take_buffered(self, size: int | None = None) -> bytes:
         """Return up to `size` buffered bytes, or all of them."""
-        taken = bytes(self._buffer[:size])
+        data = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return taken
+        return data
 
     async def write(self, data: bytes) -> None:
-        if self.gone.is_set():
-            raise PeerGone
+        if self.closed_event.is_set():
+            raise PeerDisconnected
         self.transport.write(data)
-        await self._writable.wait()
+        await self._can_write.wait()
 
-    async def pause(self, seconds: float) -> None:
+    async def wait_seconds(self, seconds: float) -> None:
         """Wait, and raise `PeerDisconnected` early if the other side disconnects."""
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.gone.wait(), seconds)
+                await asyncio.wait_for(self.closed_event.wait(), seconds)
         else:
             await asyncio.sleep(0)
-        if self.gone.is_set():
-            raise PeerGone
+        if self.closed_event.is_set():
+            raise PeerDisconnected
 
-    async def flushed(self) -> None:
+    async def wait_until_flushed(self) -> None:
         """Wait until the system has accepted all written bytes."""
         self.transport.set_write_buffer_limits(0)
-        await self._writable.wait()
+        await self._can_write.wait()
 
     def close(self) -> None:
         self.transport.close()
 
-    def reset(self) -> None:
+    def reset_connection(self) -> None:
         """Reset the connection, so that the other side gets an error instead of an end."""
         sock = self.transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= 0:
@@ -133,33 +133,33 @@ def parse_head(head: bytes) -> tuple[str, str, list[Header]]:
     return method, target, headers
 
 
-async def read_body(pipe: Pipe, headers: dict[str, str], body: bytearray) -> None:
+async def read_body(pipe: HttpConnection, headers: dict[str, str], body: bytearray) -> None:
     """Read a body into `body`, which has the received part if the client disconnects."""
     if headers.get("expect", "").lower() == "100-continue":
         await pipe.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        while size := int((await pipe.until(b"\r\n")).split(b";")[0], 16):
-            body += await pipe.exactly(size)
-            await pipe.exactly(2)
-        while await pipe.until(b"\r\n") != b"\r\n":  # trailers after the last chunk
+        while size := int((await pipe.read_until(b"\r\n")).split(b";")[0], 16):
+            body += await pipe.read_exactly(size)
+            await pipe.read_exactly(2)
+        while await pipe.read_until(b"\r\n") != b"\r\n":  # trailers after the last chunk
             pass
         return
-    left = int(headers.get("content-length", 0))
+    content_length = int(headers.get("content-length", 0))
     try:
-        body += await pipe.exactly(left)
-    except PeerGone:
-        body += pipe.take()
+        body += await pipe.read_exactly(content_length)
+    except PeerDisconnected:
+        body += pipe.take_buffered()
         raise
 
 
-def head(status: int, headers: list[Header]) -> bytes:
+def response_head(status: int, headers: list[Header]) -> bytes:
     """Return the head of a response."""
     reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
     lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def chunk(data: bytes) -> bytes:
+def encode_chunk(data: bytes) -> bytes:
     """Return a chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -169,32 +169,32 @@ def chunk(data: bytes) -> bytes:
 CLOSE, PING, PONG = 8, 9, 10
 
 
-def handshake(key: str) -> bytes:
+def websocket_handshake(key: str) -> bytes:
     """Return the response that accepts a WebSocket."""
     digest = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
     accept = base64.b64encode(digest).decode()
-    return head(101, [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)])
+    return response_head(101, [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)])
 
 
-async def echo(pipe: Pipe, messages: list[bytes]) -> None:
+async def echo_frames(pipe: HttpConnection, messages: list[bytes]) -> None:
     """Send every frame back until the other side closes. Answers pings."""
     while True:
-        first, second = await pipe.exactly(2)
+        first, second = await pipe.read_exactly(2)
         size = second & 127
         if size > 125:
-            size = int.from_bytes(await pipe.exactly(2 if size == 126 else 8))
-        mask = await pipe.exactly(4) if second & 128 else bytes(4)
-        payload = bytes(byte ^ mask[place & 3] for place, byte in enumerate(await pipe.exactly(size)))
+            size = int.from_bytes(await pipe.read_exactly(2 if size == 126 else 8))
+        mask = await pipe.read_exactly(4) if second & 128 else bytes(4)
+        payload = bytes(byte ^ mask[place & 3] for place, byte in enumerate(await pipe.read_exactly(size)))
         kind = first & 15
         if kind not in (CLOSE, PING, PONG):
             messages.append(payload)
         if kind != PONG:
-            await pipe.write(_frame(first & 0xF0 | (PONG if kind == PING else kind), payload))
+            await pipe.write(_encode_frame(first & 0xF0 | (PONG if kind == PING else kind), payload))
         if kind == CLOSE:
             return
 
 
-def _frame(first: int, payload: bytes) -> bytes:
+def _encode_frame(first: int, payload: bytes) -> bytes:
     size = len(payload)
     if size < 126:
         return bytes([first, size]) + payload

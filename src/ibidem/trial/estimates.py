@@ -19,11 +19,11 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from .outcomes import Stratum
-from .quantiles import t_above, t_quantile, unseen_share
+from .student_t import t_above, t_quantile, unseen_share
 
-COVERED = 0.95
+COVERAGE = 0.95
 """Coverage of intervals: the share of trials in which they contain the true value."""
-NORMAL = NormalDist().inv_cdf((1 + COVERED) / 2)
+NORMAL = NormalDist().inv_cdf((1 + COVERAGE) / 2)
 """Half-width of that coverage in standard errors of a normal distribution."""
 FEW = 6
 """Minimum points with a difference for which the observed variance is informative."""
@@ -69,21 +69,21 @@ def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = Tru
         return None
     weights = [each.weight if weighted else 1.0 for each in contrasts]
     total = fsum(weights)
-    value = _mean(weights, [each.difference for each in contrasts], total)
+    value = _weighted_mean(weights, [each.difference for each in contrasts], total)
     effective = total**2 / fsum(weight**2 for weight in weights)
-    sessions = _by_session(contrasts, weights, value)
+    sessions = _sum_by_session(contrasts, weights, value)
     low = high = above = None
     if len(sessions) > 1:
-        moved = [each.deviation / (total - each.weight) for each in sessions]
-        error, freedom = _error(moved), min(_freedom(sessions), _carried(moved))
-        least = _floor(contrasts, weights, sessions, error) if share else 0.0
-        low, high = (value + sign * max(least, _reach(moved, error, freedom, sign)) for sign in (-1, 1))
+        changes = [each.deviation / (total - each.weight) for each in sessions]
+        error, freedom = _standard_error(changes), min(_weight_freedom(sessions), _kurtosis_freedom(changes))
+        least = _least_half_width(contrasts, weights, sessions, error) if share else 0.0
+        low, high = (value + sign * max(least, _half_width(changes, error, freedom, sign)) for sign in (-1, 1))
         if share:
             low, high = max(-1.0, low), min(1.0, high)
         above = t_above(value / error, freedom) if error > 0 else None
     return Estimate(
-        original=_mean(weights, [each.original for each in contrasts], total),
-        rewritten=_mean(weights, [each.rewritten for each in contrasts], total),
+        original=_weighted_mean(weights, [each.original for each in contrasts], total),
+        rewritten=_weighted_mean(weights, [each.rewritten for each in contrasts], total),
         value=value,
         low=low,
         high=high,
@@ -94,12 +94,14 @@ def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = Tru
     )
 
 
-def _differing(contrasts: Iterable[Contrast], weights: Sequence[float]) -> float:
+def _differing_weight(contrasts: Iterable[Contrast], weights: Sequence[float]) -> float:
     """Return the total weight of the points with a difference, in units of the heaviest point."""
-    return fsum(weight for each, weight in zip(contrasts, weights, strict=True) if each.difference) / max(weights)
+    return fsum(weight for contrast, weight in zip(contrasts, weights, strict=True) if contrast.difference) / max(
+        weights
+    )
 
 
-def _mean(weights: Iterable[float], values: Iterable[float], total: float) -> float:
+def _weighted_mean(weights: Iterable[float], values: Iterable[float], total: float) -> float:
     return fsum(weight * value for weight, value in zip(weights, values, strict=True)) / total
 
 
@@ -109,46 +111,46 @@ class _SessionSum(NamedTuple):
     """Weighted sum of the deviations of its points from the mean."""
 
 
-def _by_session(contrasts: Iterable[Contrast], weights: Iterable[float], value: float) -> list[_SessionSum]:
-    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for each, weight in zip(contrasts, weights, strict=True):
-        found[each.session].append((weight, weight * (each.difference - value)))
-    return [_SessionSum(*map(fsum, zip(*points, strict=True))) for points in found.values()]
+def _sum_by_session(contrasts: Iterable[Contrast], weights: Iterable[float], value: float) -> list[_SessionSum]:
+    points_by_session: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for contrast, weight in zip(contrasts, weights, strict=True):
+        points_by_session[contrast.session].append((weight, weight * (contrast.difference - value)))
+    return [_SessionSum(*map(fsum, zip(*points, strict=True))) for points in points_by_session.values()]
 
 
-def _error(moved: Sequence[float]) -> float:
+def _standard_error(changes: Sequence[float]) -> float:
     """Return the jackknife standard error, from the change of the mean without each session."""
-    return sqrt((len(moved) - 1) / len(moved) * fsum(step**2 for step in moved))
+    return sqrt((len(changes) - 1) / len(changes) * fsum(change**2 for change in changes))
 
 
-def _freedom(sessions: Sequence[_SessionSum]) -> float:
+def _weight_freedom(sessions: Sequence[_SessionSum]) -> float:
     """Return Satterthwaite's degrees of freedom, if a session's part of the variance is its squared weight."""
-    squares = [each.weight**2 for each in sessions]
+    squares = [session.weight**2 for session in sessions]
     return max(1.0, fsum(squares) ** 2 / fsum(square**2 for square in squares) - 1)
 
 
-def _carried(moved: Sequence[float]) -> float:
+def _kurtosis_freedom(changes: Sequence[float]) -> float:
     """Return the degrees of freedom by the kurtosis of the changes: few if a few sessions have most of the variance.
 
     For normally distributed changes it is sessions − 1.
     """
-    count, squares = len(moved), fsum(step**2 for step in moved)
-    peaked = count * fsum(step**4 for step in moved) / squares**2 if squares else 0.0
-    return max(1.0, 2 * (count - 1) / (peaked - 1)) if peaked > 1 else inf
+    count, squares = len(changes), fsum(change**2 for change in changes)
+    kurtosis = count * fsum(step**4 for step in changes) / squares**2 if squares else 0.0
+    return max(1.0, 2 * (count - 1) / (kurtosis - 1)) if kurtosis > 1 else inf
 
 
-def _reach(moved: Sequence[float], error: float, freedom: float, sign: int) -> float:
+def _half_width(changes: Sequence[float], error: float, freedom: float, sign: int) -> float:
     """Return the distance from the mean to the end on one side: Student's t, with Hall's correction for skewness.
 
     The correction only moves the end on the side of the long tail outward. Moving the other end inward would reduce
     coverage if the tail is there by chance.
     """
-    squares = fsum(step**2 for step in moved)
-    skewed = sign * fsum(step**3 for step in moved) / (6 * squares**1.5) if squares else 0.0
-    return error * (t_quantile((1 + COVERED) / 2, freedom) + max(0.0, skewed) * (2 * NORMAL**2 + 1))
+    squares = fsum(change**2 for change in changes)
+    skewness = sign * fsum(step**3 for step in changes) / (6 * squares**1.5) if squares else 0.0
+    return error * (t_quantile((1 + COVERAGE) / 2, freedom) + max(0.0, skewness) * (2 * NORMAL**2 + 1))
 
 
-def _floor(
+def _least_half_width(
     contrasts: Sequence[Contrast], weights: Sequence[float], sessions: Sequence[_SessionSum], error: float
 ) -> float:
     """Return the minimum half-width if few points differ, and 0 otherwise.
@@ -156,11 +158,11 @@ def _floor(
     It is the share that so many points can miss. Similar points within a session count less (the design effect), with
     equal session weights down to one per session.
     """
-    if _differing(contrasts, weights) >= FEW:
+    if _differing_weight(contrasts, weights) >= FEW:
         return 0.0
     total = fsum(weights)
     effective = total**2 / fsum(weight**2 for weight in weights)
-    value = _mean(weights, [each.difference for each in contrasts], total)
+    value = _weighted_mean(weights, [each.difference for each in contrasts], total)
     squares = ((weight * (each.difference - value)) ** 2 for each, weight in zip(contrasts, weights, strict=True))
     if unlike := fsum(squares) / total**2:
         effective /= max(1.0, error**2 / unlike)

@@ -17,7 +17,7 @@ HARM_ENOUGH = 20.0
 """E-value that stops a trial. Without harm, at most 1 in 20 trials reaches it."""
 
 
-def harm(points: Iterable[PointResult]) -> float:
+def harm_evalue(points: Iterable[PointResult]) -> float:
     """Return the e-value of these points. Points without samples in one variant have no effect."""
     wins = losses = 0
     for point in points:
@@ -27,10 +27,10 @@ def harm(points: Iterable[PointResult]) -> float:
         difference = sum(after.looks_again - before.looks_again for before, after in pairs)
         wins += difference > 0
         losses += difference < 0
-    return bet(wins, losses)
+    return bet_payoff(wins, losses)
 
 
-def bet(wins: int, losses: int) -> float:
+def bet_payoff(wins: int, losses: int) -> float:
     """Return ∫ 2 θʷ (1 − θ)ˡ dθ from ½ to 1, times 2^(w+l), for w wins and l losses.
 
     With n = w + l the integral is a binomial tail, and the result is a quotient of integers,

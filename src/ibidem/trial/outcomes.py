@@ -51,7 +51,7 @@ class PointResult:
     rewritten: tuple[Sample, ...]
 
 
-class DroppedAnswers(NamedTuple):
+class DroppedSamples(NamedTuple):
     """Number of samples that were dropped for one reason, by variant."""
 
     original: int

@@ -12,60 +12,62 @@ from .. import __version__
 from ..render.templates import fill_template, page_assets, read_asset
 from .estimates import Estimate
 from .outcomes import Stratum
-from .probed import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
-from .stats import Judgement
+from .probe_results import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
+from .trial_statistics import TrialStatistics
 from .verdict import (
     LIMITS,
     SIMULATED,
     STRATUM_WORDS,
-    Setting,
-    TrialCall,
-    call,
-    cells,
-    concerned,
-    facts,
-    level,
-    lines,
-    signed,
+    TrialConditions,
+    VerdictKind,
+    decide_verdict,
+    estimate_cells,
+    format_level,
+    format_signed,
+    interval_text,
+    likely_cause,
+    list_conditions,
     table_rows,
-    within,
+    verdict_lines,
 )
 
 LOOKS = {
-    TrialCall.LOST: "bad",
-    TrialCall.HARM: "bad",
-    TrialCall.WITHIN: "good",
-    TrialCall.UNSETTLED: "",
-    TrialCall.NOTHING: "",
+    VerdictKind.LOST: "bad",
+    VerdictKind.HARM: "bad",
+    VerdictKind.WITHIN: "good",
+    VerdictKind.UNSETTLED: "",
+    VerdictKind.NOTHING: "",
 }
 SCALE_STEP = 5.0
 """The ends of the chart's axis are multiples of this, in points."""
 
 
-def write_trial_page(judgement: Judgement, setting: Setting, stream: IO[str], probes: ProbeTally | None = None) -> None:
+def write_trial_page(
+    statistics: TrialStatistics, conditions: TrialConditions, stream: IO[str], probes: ProbeTally | None = None
+) -> None:
     """Write the page to `stream`, with the probes if there are any."""
-    rows = list(table_rows(judgement))
-    ends = [100 * abs(end) for row in rows if row.drawn and row.estimate for end in _ends(row.estimate)]
-    scale = (max([*ends, setting.margin or 0.0, SCALE_STEP]) // SCALE_STEP + 1) * SCALE_STEP
+    rows = list(table_rows(statistics))
+    ends = [100 * abs(end) for row in rows if row.drawn and row.estimate for end in _interval_ends(row.estimate)]
+    scale = (max([*ends, conditions.margin or 0.0, SCALE_STEP]) // SCALE_STEP + 1) * SCALE_STEP
     stream.write(
         fill_template(
             "trial/page.html",
             **page_assets(read_asset("ibidem.report", "page.css") + read_asset(__package__, "page.css")),
             version=__version__,
-            setting=setting,
-            look=LOOKS[call(judgement, setting)],
-            said=lines(judgement, setting),
-            tiles=list(_tiles(judgement, setting)),
+            setting=conditions,
+            look=LOOKS[decide_verdict(statistics, conditions)],
+            said=verdict_lines(statistics, conditions),
+            tiles=list(_build_tiles(statistics, conditions)),
             rows=rows,
             scale=scale,
-            margin_row=judgement.looks.weighted,
+            margin_row=statistics.looks.weighted,
             probes=probes,
-            facts=facts(judgement, setting),
-            cells=cells,
+            facts=list_conditions(statistics, conditions),
+            cells=estimate_cells,
             probe_cells=probe_cells,
             probe_lines=probe_lines,
             across=lambda points: f"{(points + scale) / (2 * scale):.2%}",
-            ends_of=_ends,
+            ends_of=_interval_ends,
             LIMITS=LIMITS,
             SIMULATED=SIMULATED,
             PROBE_HEAD=PROBE_HEAD,
@@ -73,8 +75,8 @@ def write_trial_page(judgement: Judgement, setting: Setting, stream: IO[str], pr
     )
 
 
-def _ends(told: Estimate) -> tuple[float, ...]:
-    return (told.value,) if told.low is None or told.high is None else (told.low, told.high)
+def _interval_ends(estimate: Estimate) -> tuple[float, ...]:
+    return (estimate.value,) if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
 class Tile(NamedTuple):
@@ -86,25 +88,29 @@ class Tile(NamedTuple):
     bad: bool = False
 
 
-def _tiles(judgement: Judgement, setting: Setting) -> Iterator[Tile]:
-    looks, agreement = judgement.looks.weighted, judgement.agreement.weighted
+def _build_tiles(statistics: TrialStatistics, conditions: TrialConditions) -> Iterator[Tile]:
+    looks, agreement = statistics.looks.weighted, statistics.agreement.weighted
     if looks:
-        most = concerned(judgement.looks)
-        bad = (judgement.looks.alarm or setting.stopped) and not most
+        cause = likely_cause(statistics.looks)
+        bad = (statistics.looks.has_alarm or conditions.stopped) and not cause
         yield _looks_tile("Extra re-reads per 100 rewritten requests", looks, bad)
-        if most:
-            yield _looks_tile(f"Extra re-reads if {STRATUM_WORDS[Stratum.FOLLOWS]}", most, True)
-    if looks and setting.margin is not None:
-        yield Tile("Savings are used up at", signed(setting.margin), "extra re-reads per 100 rewritten requests")
+        if cause:
+            yield _looks_tile(f"Extra re-reads if {STRATUM_WORDS[Stratum.FOLLOWS]}", cause, True)
+    if looks and conditions.margin is not None:
+        yield Tile(
+            "Savings are used up at", format_signed(conditions.margin), "extra re-reads per 100 rewritten requests"
+        )
     if agreement:
-        most = concerned(judgement.agreement)
-        told = most or agreement
-        where = f" where {STRATUM_WORDS[Stratum.FOLLOWS]}" if most else ""
-        note = f"{within(told)}; the original agrees with itself in {level(told.original)}"
-        deficit = signed(100 * told.value).removeprefix("+")
-        yield Tile(f"Same action{where}: points missing", deficit, note, judgement.agreement.alarm)
+        cause = likely_cause(statistics.agreement)
+        estimate = cause or agreement
+        where = f" where {STRATUM_WORDS[Stratum.FOLLOWS]}" if cause else ""
+        note = f"{interval_text(estimate)}; the original agrees with itself in {format_level(estimate.original)}"
+        deficit = format_signed(100 * estimate.value).removeprefix("+")
+        yield Tile(f"Same action{where}: points missing", deficit, note, statistics.agreement.has_alarm)
 
 
-def _looks_tile(what: str, told: Estimate, bad: bool) -> Tile:
-    note = f"{within(told)}; {level(told.original)} before, {level(told.rewritten)} after"
-    return Tile(what, signed(100 * told.value), note, bad)
+def _looks_tile(what: str, estimate: Estimate, bad: bool) -> Tile:
+    note = (
+        f"{interval_text(estimate)}; {format_level(estimate.original)} before, {format_level(estimate.rewritten)} after"
+    )
+    return Tile(what, format_signed(100 * estimate.value), note, bad)

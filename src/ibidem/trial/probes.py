@@ -19,18 +19,18 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from .. import formats
-from ..calls.file_access import touches
 from ..errors import one_line
 from ..markers import layout
-from ..markers.backref import ABOVE, Marker, Source, parse, which
-from ..markers.numbering import NumberedText, Sources
+from ..markers.backref import ABOVE, Marker, Source, ordinal_label, parse_marker
+from ..markers.source_numbers import NumberedText, SourceNumbers
 from ..model import Message, Path
 from ..recordings.recording import Json
-from ..wire import Change
-from ..wire.tree import rebuild
-from .files import same_file
+from ..tool_arguments.file_access import file_accesses
+from ..wire import JsonChange
+from ..wire.json_tree import apply_changes
+from .file_views import is_same_file
 from .outcomes import ProbeAnswer, ProbeKind
-from .replayed import ArmHistories
+from .rewritten_histories import VariantHistories
 
 HALF = 2
 """Maximum number of probes per point about text behind a reference. There are as many control probes."""
@@ -60,10 +60,10 @@ class AlteredMarker:
     truth: str
     """Text that the changed reference points at."""
 
-    def within(self, history: Sequence[Json]) -> list[Json]:
+    def replace_in(self, history: Sequence[Json]) -> list[Json]:
         """Return the history with this text in place of the original one."""
-        changed = rebuild(history[self.message], [Change(self.path, "set", self.text)])
-        return [*history[: self.message], changed, *history[self.message + 1 :]]
+        changed_message = apply_changes(history[self.message], [JsonChange(self.path, "set", self.text)])
+        return [*history[: self.message], changed_message, *history[self.message + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Probe:
     altered: AlteredMarker | None = None
 
     @property
-    def tokens(self) -> int:
+    def question_tokens(self) -> int:
         """Upper estimate of the question's tokens, twice the usual one, because the budget reserves its cost."""
         return len(self.question) // 2
 
@@ -89,11 +89,11 @@ class Probe:
         return 10 + len(self.truth) // 3
 
 
-def asked_behind(body: Json, format: str, question: str) -> Json:
+def append_question(body: Json, format: str, question: str) -> Json:
     """Return a request with a question after its last results. All other content is unchanged."""
-    dialect = formats.named(format)
+    dialect = formats.format_named(format)
     history = list(body[dialect.history_key])
-    last = dialect.read(len(history) - 1, history[-1])
+    last = dialect.read_message(len(history) - 1, history[-1])
     where = dialect.parts_path(last) if history[-1].get("role") == "user" else None
     if where is None:
         history.append(dialect.user_message(question))
@@ -103,42 +103,42 @@ def asked_behind(body: Json, format: str, question: str) -> Json:
     return {**body, dialect.history_key: history}
 
 
-def graded(probe: Probe, text: str, *, called: bool, altered: bool = False) -> ProbeAnswer:
+def grade_answer(probe: Probe, text: str, *, has_called_tool: bool, is_altered: bool = False) -> ProbeAnswer:
     """Grade the response to a probe, by comparing its text with the correct answer."""
-    said, truth = _trimmed(text), _trimmed(probe.truth)
+    answer, truth = _normalize_answer(text), _normalize_answer(probe.truth)
     if probe.kind is ProbeKind.ABSENT:
-        right, ratio = _denies(said), float(_denies(said))
+        right, ratio = _is_denial(answer), float(_is_denial(answer))
     else:
-        right, ratio = said == truth, _alike(said, truth)
-    followed = _says(said, probe.altered.truth) if altered and probe.altered else None
-    return ProbeAnswer(probe.kind, probe.inside, probe.fits, right, round(ratio, 3), called, followed)
+        right, ratio = answer == truth, _text_similarity(answer, truth)
+    has_followed = _matches_truth(answer, probe.altered.truth) if is_altered and probe.altered else None
+    return ProbeAnswer(probe.kind, probe.inside, probe.fits, right, round(ratio, 3), has_called_tool, has_followed)
 
 
-def _says(said: str, truth: str) -> bool:
-    return _denies(said) if truth == NOT_SHOWN else said == _trimmed(truth)
+def _matches_truth(answer: str, truth: str) -> bool:
+    return _is_denial(answer) if truth == NOT_SHOWN else answer == _normalize_answer(truth)
 
 
-def _denies(said: str) -> bool:
-    return said.casefold().strip(" .\"'`*").startswith(NOT_SHOWN)
+def _is_denial(answer: str) -> bool:
+    return answer.casefold().strip(" .\"'`*").startswith(NOT_SHOWN)
 
 
-def _alike(said: str, truth: str) -> float:
-    if not said or _denies(said):
+def _text_similarity(answer: str, truth: str) -> float:
+    if not answer or _is_denial(answer):
         return 0.0
-    return SequenceMatcher(None, said[: 2 * len(truth) + LEAST_LINE], truth, autojunk=False).ratio()
+    return SequenceMatcher(None, answer[: 2 * len(truth) + LEAST_LINE], truth, autojunk=False).ratio()
 
 
-def _trimmed(text: str) -> str:
+def _normalize_answer(text: str) -> str:
     """Return a text without fences, line numbers, common indentation and surrounding blanks."""
     lines = [line.rstrip() for line in text.strip("\n").rstrip().split("\n")]
     if lines[0].lstrip().startswith("```"):
         lines = lines[1:-1] if lines[-1].strip() == "```" else lines[1:]
-    numbered = [_NUMBERED.fullmatch(line) for line in lines]
-    if all(numbered):
-        lines = [found[2] for found in numbered if found]
+    number_matches = [_NUMBERED.fullmatch(line) for line in lines]
+    if all(number_matches):
+        lines = [match[2] for match in number_matches if match]
     whole = dedent("\n".join(lines)).strip("\n").rstrip()
-    quoted = len(lines) == 1 and len(whole) > 1 and whole[0] == whole[-1] == "`"
-    return whole.strip("`").strip() if quoted else whole
+    is_quoted = len(lines) == 1 and len(whole) > 1 and whole[0] == whole[-1] == "`"
+    return whole.strip("`").strip() if is_quoted else whole
 
 
 # ── selection of lines ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,134 +148,138 @@ class _ReadResult(NamedTuple):
     """Result of a file read, in the original and in the rewritten history."""
 
     number: int
-    asked: NumberedText
+    original: NumberedText
     lines: dict[int, str]
     """Original lines by line number; empty if they have no numbers."""
     message: int
-    sent: str
+    sent_text: str
     path: Path
 
 
-class _Spot(NamedTuple):
+class _ReferenceSite(NamedTuple):
     """A reference in a rewritten text, with the line range that it replaces."""
 
     first: int
     last: int
     marker: Marker
-    naming: int
+    naming_line: int
     """Index of the line that names the source. A marker may share the source of the marker above it."""
 
 
-def numbered_lines(text: str) -> dict[int, str]:
+def parse_numbered_lines(text: str) -> dict[int, str]:
     """Return the lines of a numbered text by their numbers, or an empty dict if the numbers do not increase."""
-    found: dict[int, str] = {}
+    lines: dict[int, str] = {}
     last = 0
     for line in text.split("\n"):
         if match := _NUMBERED.fullmatch(line):
             number = int(match[1])
             if number <= last:
                 return {}
-            found[number] = match[2]
+            lines[number] = match[2]
             last = number
-    return found
+    return lines
 
 
-def probes_of(found: ArmHistories, format: str, seed: str) -> tuple[Probe, ...]:
+def find_probes(histories: VariantHistories, format: str, seed: str) -> tuple[Probe, ...]:
     """Return probes for a request, half of them about text behind references. At most one has an altered reference."""
-    looking = _Probing(found, format, Random(seed))
-    inside = looking.draw(inside=True)
-    outside = looking.draw(inside=False) if inside else []
+    finder = _ProbeFinder(histories, format, Random(seed))
+    inside = finder.draw_probes(inside=True)
+    outside = finder.draw_probes(inside=False) if inside else []
     count = min(len(inside), len(outside))
     # The text after an altered marker is not in the provider's cache, so one altered probe per point is enough.
-    dear = next((at for at, each in enumerate(inside[:count]) if each.altered), None)
-    kept = [each if at == dear else replace(each, altered=None) for at, each in enumerate(inside[:count])]
-    return (*kept, *outside[:count])
+    altered_index = next((at for at, probe in enumerate(inside[:count]) if probe.altered), None)
+    inside_probes = [
+        each if at == altered_index else replace(each, altered=None) for at, each in enumerate(inside[:count])
+    ]
+    return (*inside_probes, *outside[:count])
 
 
-class _Probing:
-    def __init__(self, found: ArmHistories, format: str, chance: Random) -> None:
+class _ProbeFinder:
+    def __init__(self, histories: VariantHistories, format: str, chance: Random) -> None:
         self._chance = chance
-        original, rewritten = Sources(), Sources()
-        read = formats.named(format).read
+        original, rewritten = SourceNumbers(), SourceNumbers()
+        read = formats.format_named(format).read_message
         self._labels: dict[Source, str] = {}
         self._results: list[_ReadResult] = []
-        before = [_texts(original, read, found.original), _texts(rewritten, read, found.rewritten)]
+        before = [_read_texts(original, read, histories.original), _read_texts(rewritten, read, histories.rewritten)]
         if [each.source for _, each in before[0]] == [each.source for _, each in before[1]]:
             for (_, was), (message, now) in zip(*before, strict=True):
-                self._take(was, now, message)
+                self._add_read(was, now, message)
         self._tag = rewritten.tag
         self._files: dict[tuple[str, str], list[_ReadResult]] = {}
         for each in self._results:
-            self._files.setdefault(_file(each), []).append(each)
-        self._unclear = _unclear(self._files)
+            self._files.setdefault(_result_file(each), []).append(each)
+        self._unclear = _ambiguous_files(self._files)
 
-    def _take(self, was: NumberedText, now: NumberedText, message: int) -> None:
-        self._labels[was.source] = was.asked.label
-        call = was.asked.call
+    def _add_read(self, was: NumberedText, now: NumberedText, message: int) -> None:
+        self._labels[was.source] = was.call.label
+        call = was.call.call
         if was.segment is None or now.segment is None or call is None:
             return
-        if any(touch.kind == "read" for touch in touches(call)):
-            lines = {} if was.failed or was.source.part else numbered_lines(was.text)
+        if any(touch.kind == "read" for touch in file_accesses(call)):
+            lines = {} if was.is_error or was.source.part else parse_numbered_lines(was.text)
             self._results.append(_ReadResult(was.source.number, was, lines, message, now.text, now.segment.path))
 
-    def draw(self, *, inside: bool) -> list[Probe]:
+    def draw_probes(self, *, inside: bool) -> list[Probe]:
         kinds = [kind for kind in ProbeKind if not (inside and kind is ProbeKind.ABSENT)]
         kinds.sort(key=lambda kind: -(self._chance.random() ** (1 / WEIGHTS[kind])))
-        found = (self._find(kind, inside) for kind in kinds)
-        return [probe for probe in found if probe is not None][:HALF]
+        candidates = (self._find_probe(kind, inside) for kind in kinds)
+        return [probe for probe in candidates if probe is not None][:HALF]
 
-    def _find(self, kind: ProbeKind, inside: bool) -> Probe | None:
+    def _find_probe(self, kind: ProbeKind, inside: bool) -> Probe | None:
         files = [views for file, views in self._files.items() if views[-1].lines and file not in self._unclear]
         self._chance.shuffle(files)
         for views in files:
             if kind is ProbeKind.ABSENT:
-                return self._absent(views)
-            spots = list(_spots(views[-1].sent, self._tag)) if inside else []
+                return self._make_absent_probe(views)
+            spots = list(_reference_sites(views[-1].sent_text, self._tag)) if inside else []
             if inside and not spots:
                 continue
-            if found := self._in_view(kind, views, spots if inside else None):
-                return found
+            if probe := self._find_in_view(kind, views, spots if inside else None):
+                return probe
         return None
 
-    def _absent(self, views: Sequence[_ReadResult]) -> Probe:
-        last = max(max(each.lines, default=0) for each in views)
+    def _make_absent_probe(self, views: Sequence[_ReadResult]) -> Probe:
+        last = max(max(view.lines, default=0) for view in views)
         number = last + self._chance.randint(*BEYOND)
-        return Probe(ProbeKind.ABSENT, False, 0, _question(views, number, 1), NOT_SHOWN)
+        return Probe(ProbeKind.ABSENT, False, 0, _question_text(views, number, 1), NOT_SHOWN)
 
-    def _in_view(self, kind: ProbeKind, views: Sequence[_ReadResult], spots: list[_Spot] | None) -> Probe | None:
+    def _find_in_view(
+        self, kind: ProbeKind, views: Sequence[_ReadResult], spots: list[_ReferenceSite] | None
+    ) -> Probe | None:
         """Return a probe about the last of these views, or None if no line fits.
 
         `spots` are its references. None selects lines that are still visible in the rewritten text.
         """
         view, count = views[-1], BLOCK_LINES if kind is ProbeKind.BLOCK else 1
-        shown = {} if spots is not None else _shown(view.sent, self._tag)
+        visible_lines = {} if spots is not None else _visible_lines(view.sent_text, self._tag)
         numbers = [number for number in view.lines if number + count - 1 in view.lines]
         for number in self._chance.sample(numbers, min(MAX_TRIES, len(numbers))):
             lines = [view.lines.get(each) for each in range(number, number + count)]
-            if not _can_be_asked(lines) or (_differs(views, number) is (kind is ProbeKind.LINE) and count == 1):
+            if not _can_be_asked(lines) or (_has_changed(views, number) is (kind is ProbeKind.LINE) and count == 1):
                 continue
             spot = None
             if spots is None:
-                fits = all(shown.get(number + at) == line for at, line in enumerate(lines))
+                fits = all(visible_lines.get(number + at) == line for at, line in enumerate(lines))
             else:
                 spot = next((each for each in spots if each.first <= number and number + count - 1 <= each.last), None)
-                fits = spot is not None and sum(str(line).strip() not in view.sent for line in lines) * 2 > count
+                fits = spot is not None and sum(str(line).strip() not in view.sent_text for line in lines) * 2 > count
             if fits:
-                return self._made(kind, views, number, count, spot)
+                return self._make_probe(kind, views, number, count, spot)
         return None
 
-    def _made(
-        self, kind: ProbeKind, views: Sequence[_ReadResult], number: int, count: int, spot: _Spot | None
+    def _make_probe(
+        self, kind: ProbeKind, views: Sequence[_ReadResult], number: int, count: int, spot: _ReferenceSite | None
     ) -> Probe:
         view = views[-1]
         truth = "\n".join(view.lines[number + at] for at in range(count))
-        question = _question(views, number, count)
+        question = _question_text(views, number, count)
         if spot is None:
             return Probe(kind, False, 0, question, truth)
-        altered = self._altered(view, spot, number, count)
-        return Probe(kind, True, self._fitting(view, spot), question, truth, altered)
+        altered_marker = self._alter_marker(view, spot, number, count)
+        return Probe(kind, True, self._count_fitting(view, spot), question, truth, altered_marker)
 
-    def _fitting(self, view: _ReadResult, spot: _Spot) -> int:
+    def _count_fitting(self, view: _ReadResult, spot: _ReferenceSite) -> int:
         """Return the number of earlier sources with the same kind and label as the referenced one."""
         source = spot.marker.source
         if source is None or source == ABOVE:
@@ -288,7 +292,7 @@ class _Probing:
         }
         return max(1, len(numbers))
 
-    def _altered(self, view: _ReadResult, spot: _Spot, number: int, count: int) -> AlteredMarker | None:
+    def _alter_marker(self, view: _ReadResult, spot: _ReferenceSite, number: int, count: int) -> AlteredMarker | None:
         """Return the text with its marker changed to another result, or None if no result fits.
 
         Results with other lines at that position are preferred, then results of the same file. Results without such
@@ -298,36 +302,36 @@ class _Probing:
         if source is None or source == ABOVE or marker.view or marker.unit not in ("", "line"):
             return None
         first = number if not marker.unit or marker.own is None else number - marker.own + marker.first
-        wanted = [view.lines[number + at] for at in range(count)]
-        found: list[tuple[bool, bool, str, _ReadResult]] = []
+        truth_lines = [view.lines[number + at] for at in range(count)]
+        candidates: list[tuple[bool, bool, str, _ReadResult]] = []
         for other in self._results:
             there = [other.lines.get(first + at) for at in range(count)]
-            if other.number >= view.number or ("result", other.number) == source[:2] or there == wanted:
+            if other.number >= view.number or ("result", other.number) == source[:2] or there == truth_lines:
                 continue
-            if all(line is not None and line.strip() in other.sent for line in there):
-                found.append((False, _file(other) != _file(view), "\n".join(map(str, there)), other))
+            if all(line is not None and line.strip() in other.sent_text for line in there):
+                candidates.append((False, _result_file(other) != _result_file(view), "\n".join(map(str, there)), other))
             elif other.lines and not any(there):
-                found.append((True, _file(other) != _file(view), NOT_SHOWN, other))
-        self._chance.shuffle(found)
-        for _, _, truth, other in sorted(found, key=lambda each: each[:2])[:1]:
-            text = _pointing_at(view.sent, self._tag, spot.naming, other, self._labels.get(source, ""))
+                candidates.append((True, _result_file(other) != _result_file(view), NOT_SHOWN, other))
+        self._chance.shuffle(candidates)
+        for _, _, truth, other in sorted(candidates, key=lambda each: each[:2])[:1]:
+            text = _redirect_marker(view.sent_text, self._tag, spot.naming_line, other, self._labels.get(source, ""))
             return AlteredMarker(view.message, view.path, text, truth) if text else None
         return None
 
 
-def _texts(
-    sources: Sources, read: Callable[[int, Json], Message], history: Sequence[Json]
+def _read_texts(
+    sources: SourceNumbers, read: Callable[[int, Json], Message], history: Sequence[Json]
 ) -> list[tuple[int, NumberedText]]:
-    return [(at, each) for at, entry in enumerate(history) for each in sources.read(read(at, entry))]
+    return [(at, text) for at, entry in enumerate(history) for text in sources.number_texts(read(at, entry))]
 
 
-def _file(result: _ReadResult) -> tuple[str, str]:
-    call = result.asked.asked.call
+def _result_file(result: _ReadResult) -> tuple[str, str]:
+    call = result.original.call.call
     assert call is not None
-    return call.name, next(touch.path for touch in touches(call))
+    return call.name, next(touch.path for touch in file_accesses(call))
 
 
-def _unclear(files: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def _ambiguous_files(files: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return files with several path spellings, absolute and relative. Their last result is ambiguous."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for tool, path in files:
@@ -336,12 +340,12 @@ def _unclear(files: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         (tool, path)
         for (tool, _), paths in by_name.items()
         for path in paths[:MAX_TRIES]
-        if any(path != other and same_file(path, other) for other in paths[:MAX_TRIES])
+        if any(path != other and is_same_file(path, other) for other in paths[:MAX_TRIES])
     } | {(tool, path) for (tool, _), paths in by_name.items() for path in paths[MAX_TRIES:]}
 
 
-def _question(views: Sequence[_ReadResult], number: int, count: int) -> str:
-    tool, path = (one_line(each) for each in _file(views[-1]))
+def _question_text(views: Sequence[_ReadResult], number: int, count: int) -> str:
+    tool, path = (one_line(lines_text) for lines_text in _result_file(views[-1]))
     times = f" (it was read {len(views)} times; the last one counts)" if len(views) > 1 else ""
     what = f"what does line {number} say" if count == 1 else f"what do lines {number} to {number + count - 1} say"
     each = "that line" if count == 1 else "these lines"
@@ -352,50 +356,54 @@ def _question(views: Sequence[_ReadResult], number: int, count: int) -> str:
 
 
 def _can_be_asked(lines: Sequence[str | None]) -> bool:
-    told = [line for line in lines if line is not None]
-    if len(told) < len(lines) or sum(map(len, told)) > (MAX_LINE if len(lines) == 1 else MAX_BLOCK):
+    known_lines = [line for line in lines if line is not None]
+    if len(known_lines) < len(lines) or sum(map(len, known_lines)) > (MAX_LINE if len(lines) == 1 else MAX_BLOCK):
         return False
-    return sum(len(line.strip()) >= LEAST_LINE for line in told) * 2 > len(lines)
+    return sum(len(line.strip()) >= LEAST_LINE for line in known_lines) * 2 > len(lines)
 
 
-def _differs(views: Sequence[_ReadResult], number: int) -> bool:
+def _has_changed(views: Sequence[_ReadResult], number: int) -> bool:
     """Return whether an earlier view had another text in this line."""
     now = views[-1].lines[number]
-    return any(each.lines.get(number, now) != now for each in views[:-1])
+    return any(view.lines.get(number, now) != now for view in views[:-1])
 
 
-def _shown(sent: str, tag: str) -> dict[int, str]:
+def _visible_lines(sent_text: str, tag: str) -> dict[int, str]:
     """Return the lines that are visible in a rewritten text, by number."""
-    found = layout.marked(sent, tag)
-    if found is None:
-        return numbered_lines(sent)
-    lines = layout.thicken(found.lines) if layout.SPARSE_FLAG in found.head.flags else found.lines
-    return numbered_lines("\n".join(line for at, line in enumerate(lines) if at not in found.markers))
+    marked_text = layout.parse_marked(sent_text, tag)
+    if marked_text is None:
+        return parse_numbered_lines(sent_text)
+    lines = (
+        layout.restore_line_numbers(marked_text.lines)
+        if layout.SPARSE_FLAG in marked_text.head.flags
+        else marked_text.lines
+    )
+    return parse_numbered_lines("\n".join(line for at, line in enumerate(lines) if at not in marked_text.markers))
 
 
-def _spots(sent: str, tag: str) -> Iterator[_Spot]:
-    found = layout.marked(sent, tag) if tag else None
+def _reference_sites(sent_text: str, tag: str) -> Iterator[_ReferenceSite]:
+    marked_text = layout.parse_marked(sent_text, tag) if tag else None
     naming = 0
-    for at, marker in found.markers.items() if found else ():
+    for at, marker in marked_text.markers.items() if marked_text else ():
         if marker.source is None:
             continue
-        naming = naming if marker.leans else at
+        naming = naming if marker.omits_source else at
         if not marker.unit:
-            yield _Spot(1, 10**9, marker, naming)
+            yield _ReferenceSite(1, 10**9, marker, naming)
         elif marker.own is not None:
-            yield _Spot(marker.own, marker.own + marker.last - marker.first, marker, naming)
+            yield _ReferenceSite(marker.own, marker.own + marker.last - marker.first, marker, naming)
 
 
-def _pointing_at(sent: str, tag: str, naming: int, other: _ReadResult, label: str) -> str:
+def _redirect_marker(sent_text: str, tag: str, naming: int, other: _ReadResult, label: str) -> str:
     """Return a text whose marker in line `naming` names the result `other`, or "" if that is not a valid marker."""
-    lines = sent.split("\n")
-    marker = parse(lines[naming], tag)
+    lines = sent_text.split("\n")
+    marker = parse_marker(lines[naming], tag)
     if marker is None:
         return ""
-    asked = other.asked.asked
-    told = which(asked.label, asked.nth) if marker.label.removesuffix(label) else asked.label
-    changed = str(marker._replace(source=Source("result", other.number), label=told if marker.label else ""))
-    if parse(changed, tag) is None:
+    original = other.original.call
+    new_label = ordinal_label(original.label, original.nth) if marker.label.removesuffix(label) else original.label
+    changed_line = str(marker._replace(source=Source("result", other.number), label=new_label if marker.label else ""))
+    if parse_marker(changed_line, tag) is None:
         return ""
-    lines[naming] = changed
+    lines[naming] = changed_line
     return "\n".join(lines)

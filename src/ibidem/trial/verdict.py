@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ..render.number_format import NO_NUMBER, dollars, format_fixed, plural, sign
 from .estimates import Estimate
-from .outcomes import DroppedAnswers, Stratum
-from .stats import Comparison, Judgement
+from .outcomes import DroppedSamples, Stratum
+from .trial_statistics import Comparison, TrialStatistics
 
 STRATUM_WORDS = {
     Stratum.FOLLOWS: "a reference must be followed",
@@ -31,7 +31,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class TrialConditions:
     """Conditions of a trial, which a reader needs to assess its numbers or to repeat it."""
 
     model: str
@@ -45,7 +45,7 @@ class Setting:
     """Cost of the trial in dollars."""
     saved: float | None = None
     """Dollars that the profile saves on the recordings of the trial."""
-    drops: Mapping[str, DroppedAnswers] = field(default_factory=dict)
+    drops: Mapping[str, DroppedSamples] = field(default_factory=dict)
     """Dropped samples by reason."""
     thinking: bool | None = False
     """The model used thinking. If not, the result does not apply to thinking. None if unknown."""
@@ -68,7 +68,7 @@ LOST_LEVEL = 0.01
 """Significance level of the test for dropped samples, in addition to that of the two deciding outcomes."""
 
 
-class TrialCall(StrEnum):
+class VerdictKind(StrEnum):
     """Kind of verdict."""
 
     NOTHING = "nothing to judge"
@@ -78,106 +78,109 @@ class TrialCall(StrEnum):
     UNSETTLED = "not settled"
 
 
-def call(judgement: Judgement, setting: Setting) -> TrialCall:
+def decide_verdict(statistics: TrialStatistics, conditions: TrialConditions) -> VerdictKind:
     """Decide the verdict from the statistics of a trial."""
-    looks = judgement.looks.weighted
-    if looks is None:
-        return TrialCall.NOTHING
-    if setting.margin is not None and looks.low is not None and 100 * looks.low > setting.margin:
-        return TrialCall.LOST
-    if judgement.alarm or setting.stopped or lost_in(setting):
-        return TrialCall.HARM
-    return TrialCall.WITHIN if _excluded(looks, setting) else TrialCall.UNSETTLED
+    reread_estimate = statistics.looks.weighted
+    if reread_estimate is None:
+        return VerdictKind.NOTHING
+    if (
+        conditions.margin is not None
+        and reread_estimate.low is not None
+        and 100 * reread_estimate.low > conditions.margin
+    ):
+        return VerdictKind.LOST
+    if statistics.has_alarm or conditions.stopped or harmful_drop_reasons(conditions):
+        return VerdictKind.HARM
+    return VerdictKind.WITHIN if _is_within_margin(reread_estimate, conditions) else VerdictKind.UNSETTLED
 
 
-def lost_in(setting: Setting) -> list[str]:
+def harmful_drop_reasons(conditions: TrialConditions) -> list[str]:
     """Return the reasons for which significantly more samples of rewritten requests were dropped.
 
     This is a sign test over the points at which one variant only has dropped samples.
     """
     return [
         why
-        for why, found in sorted(setting.drops.items())
-        if why in LOST_REASONS and _sign_chance(found.only_rewritten, found.only_original) <= LOST_LEVEL
+        for why, dropped_samples in sorted(conditions.drops.items())
+        if why in LOST_REASONS
+        and _sign_test(dropped_samples.only_rewritten, dropped_samples.only_original) <= LOST_LEVEL
     ]
 
 
-def _sign_chance(more: int, less: int) -> float:
+def _sign_test(more: int, less: int) -> float:
     """Return the probability that chance alone puts at least `more` of all on one side."""
     count = more + less
     return float(sum(comb(count, number) for number in range(more, count + 1)) / 2**count)
 
 
-def lines(judgement: Judgement, setting: Setting) -> tuple[str, str, str]:
+def verdict_lines(statistics: TrialStatistics, conditions: TrialConditions) -> tuple[str, str, str]:
     """Return the verdict, its effect on the savings, and the effect on the next action."""
-    return _first(judgement, setting), _looks_line(judgement, setting), _agreement_line(judgement)
+    return _verdict_line(statistics, conditions), _reread_line(statistics, conditions), _agreement_line(statistics)
 
 
 # --- the first line ---------------------------------------------------------------------------------------------------
 
 
-def _first(judgement: Judgement, setting: Setting) -> str:
-    found = call(judgement, setting)
-    looks = judgement.looks.weighted
-    if looks is None or found == TrialCall.NOTHING:
+def _verdict_line(statistics: TrialStatistics, conditions: TrialConditions) -> str:
+    kind = decide_verdict(statistics, conditions)
+    looks = statistics.looks.weighted
+    if looks is None or kind == VerdictKind.NOTHING:
         return "No result: no point has samples of both the original and the rewritten request."
-    if found in (TrialCall.HARM, TrialCall.LOST):
-        return f"{_harm(judgement, setting)} {_against_saving(looks, setting)}"
-    if found == TrialCall.WITHIN:
-        margin = signed(setting.margin or 0.0)
-        return f"No harm was found. {_at_most(looks)}; {margin} would use up the savings."
-    return f"Not settled: no harm was found, but {_unsettled(looks, setting)}"
+    if kind in (VerdictKind.HARM, VerdictKind.LOST):
+        return f"{_harm_text(statistics, conditions)} {_saving_text(looks, conditions)}"
+    if kind == VerdictKind.WITHIN:
+        margin = format_signed(conditions.margin or 0.0)
+        return f"No harm was found. {_upper_bound_text(looks)}; {margin} would use up the savings."
+    return f"Not settled: no harm was found, but {_unsettled_text(looks, conditions)}"
 
 
-def _harm(judgement: Judgement, setting: Setting) -> str:
+def _harm_text(statistics: TrialStatistics, conditions: TrialConditions) -> str:
     parts = []
-    if setting.stopped:
-        parts.append(f"text is re-read more often (stopped early, e-value {format_fixed(judgement.harm, 0)})")
-    elif judgement.looks.alarm:
-        parts.append(f"text is re-read more often ({p_words(judgement.looks.adjusted)})")
-    if judgement.agreement.alarm:
+    if conditions.stopped:
+        parts.append(f"text is re-read more often (stopped early, e-value {format_fixed(statistics.harm, 0)})")
+    elif statistics.looks.has_alarm:
+        parts.append(f"text is re-read more often ({format_p(statistics.looks.adjusted)})")
+    if statistics.agreement.has_alarm:
         noise = "the next action changes more often than by the model's own noise"
-        parts.append(f"{noise} ({p_words(judgement.agreement.adjusted)})")
-    for why in lost_in(setting):
-        found = setting.drops[why]
-        only = (
-            f"at {found.only_rewritten:,} points only the rewritten one, at {found.only_original:,} only the original"
-        )
+        parts.append(f"{noise} ({format_p(statistics.agreement.adjusted)})")
+    for why in harmful_drop_reasons(conditions):
+        dropped_samples = conditions.drops[why]
+        only = f"at {dropped_samples.only_rewritten:,} points only the rewritten one, at {dropped_samples.only_original:,} only the original"
         parts.append(f"more samples are {LOST_REASONS[why]} ({only})")
     if not parts:
         return "Harm found: text is re-read more often, over all rewritten requests of the recordings."
     return f"Harm found: with rewritten requests {', and '.join(parts)}."
 
 
-def _against_saving(looks: Estimate, setting: Setting) -> str:
-    if setting.margin is None:
+def _saving_text(looks: Estimate, conditions: TrialConditions) -> str:
+    if conditions.margin is None:
         return "The profile has no savings on these sessions."
-    if looks.low is not None and 100 * looks.low > setting.margin:
+    if looks.low is not None and 100 * looks.low > conditions.margin:
         return "Extra reads cost more than the profile saves."
-    if _excluded(looks, setting):
+    if _is_within_margin(looks, conditions):
         return "Extra reads cost less than the profile saves."
     return "Extra reads may cost more than the profile saves: not settled."
 
 
-def _unsettled(looks: Estimate, setting: Setting) -> str:
+def _unsettled_text(looks: Estimate, conditions: TrialConditions) -> str:
     if looks.high is None:
         return "all points are from one session, so the error is unknown. Use points of more sessions."
-    if setting.margin is None:
-        return f"the profile has no savings on these sessions. {_at_most(looks)}."
-    more = f"{signed(100 * looks.high)} re-reads per 100 rewritten requests are not excluded"
-    said = f"{more}, and {signed(setting.margin)} would use up the savings."
-    gap = setting.margin - 100 * looks.value
+    if conditions.margin is None:
+        return f"the profile has no savings on these sessions. {_upper_bound_text(looks)}."
+    more = f"{format_signed(100 * looks.high)} re-reads per 100 rewritten requests are not excluded"
+    sentence = f"{more}, and {format_signed(conditions.margin)} would use up the savings."
+    gap = conditions.margin - 100 * looks.value
     if gap <= 0:
-        return said
+        return sentence
     points = ceil(looks.points * (100 * (looks.high - looks.value) / gap) ** 2)
-    return f"{said} A new trial of about {max(points, looks.points + 1):,} points could settle it."
+    return f"{sentence} A new trial of about {max(points, looks.points + 1):,} points could settle it."
 
 
-def _excluded(looks: Estimate, setting: Setting) -> bool:
-    return setting.margin is not None and looks.high is not None and 100 * looks.high < setting.margin
+def _is_within_margin(looks: Estimate, conditions: TrialConditions) -> bool:
+    return conditions.margin is not None and looks.high is not None and 100 * looks.high < conditions.margin
 
 
-def _at_most(looks: Estimate) -> str:
+def _upper_bound_text(looks: Estimate) -> str:
     most = 100 * (looks.high or 0.0)
     if most <= 0:
         return "Text is re-read less often than before (95 %)"
@@ -187,56 +190,58 @@ def _at_most(looks: Estimate) -> str:
 # --- the other two ----------------------------------------------------------------------------------------------------
 
 
-def _looks_line(judgement: Judgement, setting: Setting) -> str:
-    looks = judgement.looks.weighted
+def _reread_line(statistics: TrialStatistics, conditions: TrialConditions) -> str:
+    looks = statistics.looks.weighted
     if looks is None:
-        return f"Re-reads: not tested ({judgement.looks.problem})."
+        return f"Re-reads: not tested ({statistics.looks.problem})."
 
-    def change(told: Estimate) -> str:
-        return f"{level(told.original)} → {level(told.rewritten)} ({signed(100 * told.value)}, {within(told)})"
+    def format_change(estimate: Estimate) -> str:
+        return f"{format_level(estimate.original)} → {format_level(estimate.rewritten)} ({format_signed(100 * estimate.value)}, {interval_text(estimate)})"
 
-    said = f"Re-reads: {change(looks)}{_where(judgement.looks, change)}."
-    if setting.margin is None:
-        return f"{said} The profile has no savings on these sessions."
-    said += f" {signed(setting.margin)} would use up the savings"
-    if looks.high is None or not _excluded(looks, setting):
-        return f"{said}."
+    sentence = f"Re-reads: {format_change(looks)}{_cause_text(statistics.looks, format_change)}."
+    if conditions.margin is None:
+        return f"{sentence} The profile has no savings on these sessions."
+    sentence += f" {format_signed(conditions.margin)} would use up the savings"
+    if looks.high is None or not _is_within_margin(looks, conditions):
+        return f"{sentence}."
     if looks.high <= 0:
-        return f"{said}; all savings remain."
-    stays = 100 * (1 - 100 * looks.high / setting.margin)
-    return f"{said}; at least {int(stays)} % of the savings remain."
+        return f"{sentence}; all savings remain."
+    stays = 100 * (1 - 100 * looks.high / conditions.margin)
+    return f"{sentence}; at least {int(stays)} % of the savings remain."
 
 
-def _agreement_line(judgement: Judgement) -> str:
-    told, agreement = judgement.agreement.weighted, judgement.agreement
-    if told is None:
+def _agreement_line(statistics: TrialStatistics) -> str:
+    weighted_estimate, agreement = statistics.agreement.weighted, statistics.agreement
+    if weighted_estimate is None:
         return f"Same action: not tested ({agreement.problem})."
 
-    def change(told: Estimate) -> str:
-        deficit = f"deficit {sign(told.value)}{format_fixed(abs(100 * told.value), 1)}, {within(told)}"
-        return f"A/A {level(told.original)}, A/B {level(told.rewritten)} ({deficit})"
+    def format_change(estimate: Estimate) -> str:
+        deficit = (
+            f"deficit {sign(estimate.value)}{format_fixed(abs(100 * estimate.value), 1)}, {interval_text(estimate)}"
+        )
+        return f"A/A {format_level(estimate.original)}, A/B {format_level(estimate.rewritten)} ({deficit})"
 
-    said = f"Same action: {change(told)}{_where(agreement, change)}."
-    if agreement.alarm:
-        return f"{said} More than noise."
-    if told.high is None:
-        return said
-    if told.high <= 0:
-        return f"{said} Samples of rewritten requests agree more often, which is not a gain."
-    return f"{said} No deficit larger than {format_fixed(100 * told.high, 1)} points."
+    sentence = f"Same action: {format_change(weighted_estimate)}{_cause_text(agreement, format_change)}."
+    if agreement.has_alarm:
+        return f"{sentence} More than noise."
+    if weighted_estimate.high is None:
+        return sentence
+    if weighted_estimate.high <= 0:
+        return f"{sentence} Samples of rewritten requests agree more often, which is not a gain."
+    return f"{sentence} No deficit larger than {format_fixed(100 * weighted_estimate.high, 1)} points."
 
 
-def concerned(told: Comparison) -> Estimate | None:
+def likely_cause(comparison: Comparison) -> Estimate | None:
     """Return the estimate for points that must follow a reference: the likely cause of an alarm.
 
     Return None without an alarm, or if all points are of one stratum.
     """
-    return told.strata.get(Stratum.FOLLOWS) if told.alarm and len(told.strata) > 1 else None
+    return comparison.strata.get(Stratum.FOLLOWS) if comparison.has_alarm and len(comparison.strata) > 1 else None
 
 
-def _where(told: Comparison, change: Callable[[Estimate], str]) -> str:
-    most = concerned(told)
-    return f" over all rewritten requests, {change(most)} where {STRATUM_WORDS[Stratum.FOLLOWS]}" if most else ""
+def _cause_text(comparison: Comparison, change: Callable[[Estimate], str]) -> str:
+    cause = likely_cause(comparison)
+    return f" over all rewritten requests, {change(cause)} where {STRATUM_WORDS[Stratum.FOLLOWS]}" if cause else ""
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -254,88 +259,88 @@ class TrialRow(NamedTuple):
     """The page draws the interval, on a scale that all rows share."""
 
 
-class OutcomeWords(NamedTuple):
+class OutcomeLabel(NamedTuple):
     """An outcome's key in JSON and its title in tables."""
 
     key: str
     words: str
     unit: float = 100.0
-    of_all: bool = True
+    is_for_all_points: bool = True
     """The outcome exists for all points. If not, its intervals are too wide for the chart and for a row per stratum."""
 
 
 OUTCOMES = (
-    OutcomeWords("looks", "Re-reads text that is in the request"),
-    OutcomeWords("agreement", "Same next action (A/A, A/B, deficit)"),
-    OutcomeWords("edits", "Edits a text that is not shown"),
-    OutcomeWords("matches", "Same action as recorded"),
-    OutcomeWords("files", "Same file as recorded", of_all=False),
-    OutcomeWords("likeness", "Similarity to the recorded edit", of_all=False),
-    OutcomeWords("tokens", "Output tokens", 1.0),
+    OutcomeLabel("looks", "Re-reads text that is in the request"),
+    OutcomeLabel("agreement", "Same next action (A/A, A/B, deficit)"),
+    OutcomeLabel("edits", "Edits a text that is not shown"),
+    OutcomeLabel("matches", "Same action as recorded"),
+    OutcomeLabel("files", "Same file as recorded", is_for_all_points=False),
+    OutcomeLabel("likeness", "Similarity to the recorded edit", is_for_all_points=False),
+    OutcomeLabel("tokens", "Output tokens", 1.0),
 )
 
 
-def compared(judgement: Judgement, key: str) -> Comparison:
+def comparison_for(statistics: TrialStatistics, key: str) -> Comparison:
     """Return the comparison of the outcome with this key."""
-    found = getattr(judgement, key)
-    assert isinstance(found, Comparison)
-    return found
+    comparison = getattr(statistics, key)
+    assert isinstance(comparison, Comparison)
+    return comparison
 
 
-def table_rows(judgement: Judgement) -> Iterator[TrialRow]:
+def table_rows(statistics: TrialStatistics) -> Iterator[TrialRow]:
     """Yield a title row per outcome, then its estimates: weighted, as sampled, and by stratum."""
-    for key, words, unit, of_all in OUTCOMES:
-        drawn = of_all and unit == 100
-        outcome = compared(judgement, key)
+    for key, words, unit, is_for_all_points in OUTCOMES:
+        is_drawn = is_for_all_points and unit == 100
+        outcome = comparison_for(statistics, key)
         p = outcome.p if outcome.adjusted is None else outcome.adjusted
-        shown = "" if p is None else p_words(p).removeprefix("p = ").removeprefix("p ")
-        yield TrialRow(words if outcome.weighted else f"{words}: not tested", None, p=shown)
+        p_text = "" if p is None else format_p(p).removeprefix("p = ").removeprefix("p ")
+        yield TrialRow(words if outcome.weighted else f"{words}: not tested", None, p=p_text)
         if outcome.weighted is None:
             continue
-        yield TrialRow("all rewritten, weighted back", outcome.weighted, unit, drawn=drawn)
-        yield TrialRow("points as sampled", outcome.asked, unit, drawn=drawn)
-        if len(outcome.strata) > 1 and of_all:
-            for stratum, told in outcome.strata.items():
-                yield TrialRow(STRATUM_WORDS[stratum], told, unit, drawn=drawn)
+        yield TrialRow("all rewritten, weighted back", outcome.weighted, unit, drawn=is_drawn)
+        yield TrialRow("points as sampled", outcome.unweighted, unit, drawn=is_drawn)
+        if len(outcome.strata) > 1 and is_for_all_points:
+            for stratum, estimate in outcome.strata.items():
+                yield TrialRow(STRATUM_WORDS[stratum], estimate, unit, drawn=is_drawn)
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 
-def facts(judgement: Judgement, setting: Setting) -> list[tuple[str, str]]:
+def list_conditions(statistics: TrialStatistics, conditions: TrialConditions) -> list[tuple[str, str]]:
     """Return the conditions of the trial as pairs of name and text. Texts are not escaped."""
-    points = plural(judgement.points, "point")
-    if setting.planned is not None:
-        points = f"{judgement.points:,} of {plural(setting.planned, 'point')} planned"
-    dropped = ", ".join(
-        f"{each.original + each.rewritten:,} {why} (A {each.original:,}, B {each.rewritten:,})"
-        for why, each in sorted(setting.drops.items())
-        if each.original + each.rewritten
+    points = plural(statistics.points, "point")
+    if conditions.planned is not None:
+        points = f"{statistics.points:,} of {plural(conditions.planned, 'point')} planned"
+    dropped_text = ", ".join(
+        f"{drop.original + drop.rewritten:,} {why} (A {drop.original:,}, B {drop.rewritten:,})"
+        for why, drop in sorted(conditions.drops.items())
+        if drop.original + drop.rewritten
     )
-    first, second = judgement.samples
-    told = [
-        ("Points", f"{points}, of {plural(judgement.sessions, 'session')}"),
-        ("Samples", f"{setting.samples} per variant requested: {first:,} of A and {second:,} of B are valid"),
-        ("Dropped", dropped or "none"),
-        ("Model", setting.model),
-        ("Date", setting.date),
-        ("Profile", setting.profile),
-        ("Thinking", THINKING_WORDS[setting.thinking]),
-        ("Filled in", "; ".join(setting.filled) or "nothing"),
-        ("Spent", dollars(setting.spent)),
-        ("Seed", str(judgement.seed)),
+    first, second = statistics.samples
+    rows = [
+        ("Points", f"{points}, of {plural(statistics.sessions, 'session')}"),
+        ("Samples", f"{conditions.samples} per variant requested: {first:,} of A and {second:,} of B are valid"),
+        ("Dropped", dropped_text or "none"),
+        ("Model", conditions.model),
+        ("Date", conditions.date),
+        ("Profile", conditions.profile),
+        ("Thinking", THINKING_WORDS[conditions.thinking]),
+        ("Filled in", "; ".join(conditions.filled) or "nothing"),
+        ("Spent", dollars(conditions.spent)),
+        ("Seed", str(statistics.seed)),
     ]
-    if setting.saved is not None:
-        told.insert(-1, ("Saved on these recordings", dollars(setting.saved)))
-    if setting.rewritten is not None:
-        some, every = setting.rewritten
-        told.insert(1, ("Requests", f"{some:,} of {every:,} recorded ones are rewritten. Rates are per rewritten one"))
-    if setting.left:
-        kinds = ", ".join(f"{count:,} where {STRATUM_WORDS[name]}" for name, count in setting.left.items())
-        told.insert(1, ("Not tested", f"{kinds}: totals do not include these"))
-    if setting.stopped:
-        told.insert(1, ("Stopped", "early, for harm: effects are estimated too large after an early stop"))
-    return told
+    if conditions.saved is not None:
+        rows.insert(-1, ("Saved on these recordings", dollars(conditions.saved)))
+    if conditions.rewritten is not None:
+        some, every = conditions.rewritten
+        rows.insert(1, ("Requests", f"{some:,} of {every:,} recorded ones are rewritten. Rates are per rewritten one"))
+    if conditions.left:
+        kinds = ", ".join(f"{count:,} where {STRATUM_WORDS[name]}" for name, count in conditions.left.items())
+        rows.insert(1, ("Not tested", f"{kinds}: totals do not include these"))
+    if conditions.stopped:
+        rows.insert(1, ("Stopped", "early, for harm: effects are estimated too large after an early stop"))
+    return rows
 
 
 THINKING_WORDS: Mapping[bool | None, str] = {
@@ -349,42 +354,50 @@ SIMULATED = "Simulated: no model was called. The samples are made up, to show th
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def level(share: float) -> str:
+def format_level(share: float) -> str:
     """Format a share as a percentage with one decimal."""
     return f"{format_fixed(100 * share, 1)} %"
 
 
-def signed(points: float, digits: int = 1) -> str:
+def format_signed(points: float, digits: int = 1) -> str:
     """Format a number with its sign. A value that rounds to zero has no sign."""
     size = format_fixed(abs(points), digits)
     return f"{'+' if points > 0 else '−'}{size}" if size.strip("0.") else size
 
 
-def between(told: Estimate, unit: float = 100.0) -> str:
+def format_interval(estimate: Estimate, unit: float = 100.0) -> str:
     """Format the interval of an estimate."""
-    if told.low is None or told.high is None:
+    if estimate.low is None or estimate.high is None:
         return NO_NUMBER
-    digits = digits_of(unit)
-    return f"{signed(unit * told.low, digits)}…{signed(unit * told.high, digits)}"
+    digits = decimal_places(unit)
+    return f"{format_signed(unit * estimate.low, digits)}…{format_signed(unit * estimate.high, digits)}"
 
 
-def digits_of(unit: float) -> int:
+def decimal_places(unit: float) -> int:
     """Return the number of decimals: one for shares, none for tokens."""
     return 1 if unit == 100 else 0
 
 
-def cells(told: Estimate, unit: float) -> tuple[str, str, str, str]:
+def estimate_cells(estimate: Estimate, unit: float) -> tuple[str, str, str, str]:
     """Return the levels of A and B, their difference, and its interval, as text."""
-    levels = [level(share) if unit == 100 else format_fixed(share, 0) for share in (told.original, told.rewritten)]
-    return levels[0], levels[1], signed(unit * told.value, digits_of(unit)), between(told, unit)
+    levels = [
+        format_level(share) if unit == 100 else format_fixed(share, 0)
+        for share in (estimate.original, estimate.rewritten)
+    ]
+    return (
+        levels[0],
+        levels[1],
+        format_signed(unit * estimate.value, decimal_places(unit)),
+        format_interval(estimate, unit),
+    )
 
 
-def within(told: Estimate) -> str:
+def interval_text(estimate: Estimate) -> str:
     """Format the interval of an estimate for a sentence."""
-    return "one session, so no interval" if told.low is None else f"95 % {between(told)}"
+    return "one session, so no interval" if estimate.low is None else f"95 % {format_interval(estimate)}"
 
 
-def p_words(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """Format a p value for a sentence."""
     if p is None:
         return "p unknown"

@@ -22,22 +22,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import IbidemError
-from .scan import Scanned, scan
+from .json_style import no_larger, surely_no_larger
+from .json_text import parse
+from .json_tree import JsonChange, Op, apply_changes
+from .request_scan import ScannedRequest, scan
 from .sdk_objects import dump_request
-from .spelling import no_larger, surely_no_larger
 from .splice import splice
-from .text import parse
-from .tree import Change, Op, rebuild
 
 __all__ = [
-    "Change",
     "Document",
+    "JsonChange",
     "Op",
-    "Scanned",
+    "ScannedRequest",
+    "apply_changes",
     "no_larger",
     "open_document",
     "parse",
-    "rebuild",
     "scan",
     "splice",
     "surely_no_larger",
@@ -48,22 +48,22 @@ __all__ = [
 class Document:
     """A request in the caller's own type, with its parsed value. In the value, SDK objects are JSON."""
 
-    given: Any
+    original: Any
     value: Any
 
-    def write(self, changes: Sequence[Change]) -> Any:
+    def write(self, changes: Sequence[JsonChange]) -> Any:
         """Return the changed request in the caller's own type; the same object if there are no changes."""
         if not changes:
-            return self.given
-        if isinstance(self.given, str):
-            data, raw = _encoded(self.given)
+            return self.original
+        if isinstance(self.original, str):
+            data, raw = _encode_request(self.original)
             return splice(data, self.value, changes, raw_surrogates=raw).decode("utf-8", "surrogatepass")
-        if isinstance(self.given, bytes | bytearray | memoryview):
-            return splice(bytes(self.given), self.value, changes)
-        return rebuild(self.given, changes)
+        if isinstance(self.original, bytes | bytearray | memoryview):
+            return splice(bytes(self.original), self.value, changes)
+        return apply_changes(self.original, changes)
 
 
-def _encoded(text: str) -> tuple[bytes, bool]:
+def _encode_request(text: str) -> tuple[bytes, bool]:
     """Encode a request, and report whether it has lone surrogates. Their bytes are not valid UTF-8."""
     try:
         return text.encode(), False

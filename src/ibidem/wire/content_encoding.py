@@ -15,7 +15,7 @@ from ..errors import IbidemError
 STEP_BYTES = 2**20
 """Maximum output of one decompression step. A few bytes of a zstd frame can expand to any size."""
 
-MAX_UNPACKED = 64 * 2**20
+MAX_DECOMPRESSED_BYTES = 64 * 2**20
 """Maximum decompressed size of one piece. Real text does not compress well enough to reach this limit."""
 
 CHUNK_BYTES = 2**14
@@ -38,17 +38,17 @@ class Decoder(Protocol):
         ...
 
     @property
-    def done(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the input so far is a complete body."""
         ...
 
 
-class TooLarge(ValueError):
+class DecompressedTooLarge(ValueError):
     """The decompressed output exceeds `MAX_DECOMPRESSED_BYTES`."""
 
 
 class _Identity:
-    done = True
+    is_complete = True
 
     def decompress(self, data: bytes) -> bytes:
         return data
@@ -62,32 +62,32 @@ class _Zlib:
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(47)  # detects gzip and zlib headers
-        self._first = b""
+        self._first_bytes = b""
         """The first two bytes, which show whether there is a header."""
-        self._told = False
+        self._is_detected = False
 
     @property
-    def done(self) -> bool:
-        return self._inner.eof or not (self._told or self._first)
+    def is_complete(self) -> bool:
+        return self._inner.eof or not (self._is_detected or self._first_bytes)
 
     def decompress(self, data: bytes) -> bytes:
-        if not self._told:
-            data = self._first = self._first + data
+        if not self._is_detected:
+            data = self._first_bytes = self._first_bytes + data
             if len(data) < 2:
                 return b""
-            self._tell(data[:2])
-        found = bytearray()
+            self._detect_header(data[:2])
+        output = bytearray()
         while data:
             if self._inner.eof:
                 self._inner = zlib.decompressobj(47)
-            found += self._inner.decompress(data, MAX_UNPACKED)
+            output += self._inner.decompress(data, MAX_DECOMPRESSED_BYTES)
             data = self._inner.unconsumed_tail or self._inner.unused_data
-            if len(found) > MAX_UNPACKED:
-                raise TooLarge
-        return bytes(found)
+            if len(output) > MAX_DECOMPRESSED_BYTES:
+                raise DecompressedTooLarge
+        return bytes(output)
 
-    def _tell(self, start: bytes) -> None:
-        self._told = True
+    def _detect_header(self, start: bytes) -> None:
+        self._is_detected = True
         try:
             zlib.decompressobj(47).decompress(start)
         except zlib.error:
@@ -96,21 +96,21 @@ class _Zlib:
 
 class _Zstd:
     def __init__(self) -> None:
-        from .zstd import Unpacker
+        from .zstd import FrameDecompressor
 
-        self._inner = Unpacker()
+        self._inner = FrameDecompressor()
 
     @property
-    def done(self) -> bool:
-        return self._inner.done
+    def is_complete(self) -> bool:
+        return self._inner.is_complete
 
     def decompress(self, data: bytes) -> bytes:
-        found = bytearray()
-        for piece in self._inner.pieces(data, STEP_BYTES):
-            found += piece
-            if len(found) > MAX_UNPACKED:
-                raise TooLarge
-        return bytes(found)
+        output = bytearray()
+        for piece in self._inner.decompress_pieces(data, STEP_BYTES):
+            output += piece
+            if len(output) > MAX_DECOMPRESSED_BYTES:
+                raise DecompressedTooLarge
+        return bytes(output)
 
 
 class _Brotli:
@@ -119,22 +119,22 @@ class _Brotli:
 
         self._inner: Any = brotli.Decompressor()
         self._inner.can_accept_more_data()  # AttributeError in old versions, which cannot limit their output
-        self._begun = False
+        self._has_input = False
 
     @property
-    def done(self) -> bool:
-        return not self._begun or bool(self._inner.is_finished())
+    def is_complete(self) -> bool:
+        return not self._has_input or bool(self._inner.is_finished())
 
     def decompress(self, data: bytes) -> bytes:
-        if data and self._begun and self._inner.is_finished():
+        if data and self._has_input and self._inner.is_finished():
             raise ValueError("data after the end of the brotli stream")
-        self._begun = self._begun or bool(data)
-        found = bytearray(self._inner.process(data, output_buffer_limit=MAX_UNPACKED))
+        self._has_input = self._has_input or bool(data)
+        output = bytearray(self._inner.process(data, output_buffer_limit=MAX_DECOMPRESSED_BYTES))
         while not self._inner.can_accept_more_data():
-            if len(found) > MAX_UNPACKED:
-                raise TooLarge
-            found += self._inner.process(b"", output_buffer_limit=MAX_UNPACKED)
-        return bytes(found)
+            if len(output) > MAX_DECOMPRESSED_BYTES:
+                raise DecompressedTooLarge
+            output += self._inner.process(b"", output_buffer_limit=MAX_DECOMPRESSED_BYTES)
+        return bytes(output)
 
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -148,11 +148,11 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
 }
 
 
-def decoder(encoding: str) -> Decoder | None:
+def make_decoder(encoding: str) -> Decoder | None:
     """Return a new decoder for a content encoding, or None if it is unknown or its package is not installed."""
-    made = DECODERS.get(encoding.strip().lower())
+    factory = DECODERS.get(encoding.strip().lower())
     try:
-        return made() if made else None
+        return factory() if factory else None
     except (ImportError, AttributeError):
         return None
 
@@ -161,33 +161,33 @@ def decode_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Return a request body without its content encoding. Raises UndecodableRequest and BrokenEncoding."""
     if not encoding or encoding == "identity":
         return body
-    found = decoder(encoding)
-    if found is None:
+    body_decoder = make_decoder(encoding)
+    if body_decoder is None:
         raise UndecodableRequest("its encoding is not known here")
-    whole = bytearray()
+    content = bytearray()
     for start in range(0, len(body), CHUNK_BYTES):
         try:
-            whole += found.decompress(body[start : start + CHUNK_BYTES])
+            content += body_decoder.decompress(body[start : start + CHUNK_BYTES])
         except Exception as error:  # each package has its own exception type
             raise BrokenEncoding("it is not in the encoding that its header names") from error
-        if len(whole) > max_bytes:
+        if len(content) > max_bytes:
             raise UndecodableRequest(f"it is larger than {max_bytes:,} bytes when it is unpacked")
-    if not found.done:
+    if not body_decoder.is_complete:
         raise BrokenEncoding("it is not in the encoding that its header names")
-    return bytes(whole)
+    return bytes(content)
 
 
-def _zstd(data: bytes) -> bytes:
-    from .zstd import Packer
+def _compress_zstd(data: bytes) -> bytes:
+    from .zstd import FrameCompressor
 
-    return Packer().pack(data)
+    return FrameCompressor().compress_frame(data)
 
 
-def _brotli(data: bytes) -> bytes:
+def _compress_brotli(data: bytes) -> bytes:
     import brotli
 
-    packed: bytes = brotli.compress(data, quality=4)
-    return packed
+    result: bytes = brotli.compress(data, quality=4)
+    return result
 
 
 # A retried request must have the same bytes, so gzip gets no time stamp.
@@ -195,8 +195,8 @@ ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, 6, mtime=0),
     "x-gzip": lambda data: gzip.compress(data, 6, mtime=0),
     "deflate": zlib.compress,
-    "zstd": _zstd,
-    "br": _brotli,
+    "zstd": _compress_zstd,
+    "br": _compress_brotli,
 }
 
 

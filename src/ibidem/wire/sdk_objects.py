@@ -13,8 +13,8 @@ JSON_TYPES = (dict, list, str, int, float, type(None))
 
 def dump_history(history: list[Any]) -> list[Any]:
     """Replace SDK objects by their JSON values: messages, and items of lists in them such as content blocks."""
-    dumped = [_dump_message(message) for message in history]
-    return dumped if any(new is not old for new, old in zip(dumped, history, strict=True)) else history
+    messages = [_dump_message(message) for message in history]
+    return messages if any(new is not old for new, old in zip(messages, history, strict=True)) else history
 
 
 def dump_request(request: Any) -> Any:
@@ -23,9 +23,9 @@ def dump_request(request: Any) -> Any:
         return dump_history(request)
     if not isinstance(request, dict):
         return request
-    dumped = {key: dump_history(request[key]) for key in HISTORY_KEYS if isinstance(request.get(key), list)}
-    changed = {key: value for key, value in dumped.items() if value is not request[key]}
-    return {**request, **changed} if changed else request
+    histories = {key: dump_history(request[key]) for key in HISTORY_KEYS if isinstance(request.get(key), list)}
+    new_fields = {key: value for key, value in histories.items() if value is not request[key]}
+    return {**request, **new_fields} if new_fields else request
 
 
 def dump_object(value: Any) -> Any:
@@ -34,14 +34,14 @@ def dump_object(value: Any) -> Any:
         return value
     try:
         if hasattr(type(value), "model_dump"):  # pydantic; a mock has every attribute, but not on its type
-            dumped = value.model_dump(mode="json", exclude_unset=True, by_alias=True)
+            json_value = value.model_dump(mode="json", exclude_unset=True, by_alias=True)
         else:
             names = getattr(type(value), "__match_args__", ())  # dataclasses and attrs
             fields = ((name, getattr(value, name)) for name in names)
-            dumped = {name: _dump_message(field) for name, field in fields if field is not None}
+            json_value = {name: _dump_message(field) for name, field in fields if field is not None}
     except Exception:  # foreign code: the object stays, and `validate` reports it
         return value
-    return dumped if isinstance(dumped, dict) and dumped else value
+    return json_value if isinstance(json_value, dict) and json_value else value
 
 
 def _dump_message(message: Any) -> Any:
@@ -49,12 +49,12 @@ def _dump_message(message: Any) -> Any:
         return dump_list(message)
     if not isinstance(message, dict):
         return dump_object(message)
-    changed = {}
+    new_fields = {}
     for key, value in message.items():
-        dumped = dump_list(value) if isinstance(value, list) else dump_object(value)
-        if dumped is not value:
-            changed[key] = dumped
-    return {**message, **changed} if changed else message
+        json_value = dump_list(value) if isinstance(value, list) else dump_object(value)
+        if json_value is not value:
+            new_fields[key] = json_value
+    return {**message, **new_fields} if new_fields else message
 
 
 def dump_list(items: list[Any]) -> list[Any]:

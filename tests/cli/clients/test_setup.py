@@ -11,9 +11,7 @@ from ibidem import IbidemError
 from ibidem.cli.clients import codex, pi
 from ibidem.cli.clients.catalog import UNROUTABLE, prepare_client
 from ibidem.cli.clients.claude_code import VERTEX_CHECKSUM
-from ibidem.cli.clients.codex import LOG_VARIABLE, QUIET_LOG
-from ibidem.cli.clients.opencode import CONFIG_CONTENT
-from ibidem.cli.clients.setup import (
+from ibidem.cli.clients.client_setup import (
     HOOKS_OFF,
     HOOKS_URL,
     TOOL_SEARCH,
@@ -23,6 +21,8 @@ from ibidem.cli.clients.setup import (
     is_own_address,
     start_command,
 )
+from ibidem.cli.clients.codex import LOG_VARIABLE, QUIET_LOG
+from ibidem.cli.clients.opencode import CONFIG_CONTENT
 from ibidem.proxy.settings import PROVIDERS
 
 URL = "http://127.0.0.1:4711"

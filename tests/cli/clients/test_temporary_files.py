@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.cli.clients.setup import ClientSetup
-from ibidem.cli.wrap.running import _temporary_folder
+from ibidem.cli.clients.client_setup import ClientSetup
+from ibidem.cli.wrap.run_wrapped import _create_temporary_folder
 
 CONFIG = "models:\n  - provider: anthropic\n    apiKey: secret\n"
 CLIENT = """#!{python}
@@ -63,5 +63,5 @@ def test_files_are_readable_by_the_user_alone_and_are_deleted(tmp_path: Path, nu
 def test_nothing_is_left_if_a_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(OSError, match="no/such"):
-        _temporary_folder(ClientSetup(files={"a": "x", "no/such": "x"}), "http://127.0.0.1:1")
+        _create_temporary_folder(ClientSetup(files={"a": "x", "no/such": "x"}), "http://127.0.0.1:1")
     assert list(tmp_path.iterdir()) == []

@@ -138,7 +138,7 @@ def completion_is_theirs() -> None:
 
     assert inspect.signature(completion) == inspect.signature(litellm.completion)
     callback, told = IbidemCallback("recoverable"), []
-    callback._seat.answered = lambda *given: told.append(given[1:])  # type: ignore[method-assign]
+    callback._rewriter.record_input_tokens = lambda *given: told.append(given[1:])  # type: ignore[method-assign]
     messages = history("openai-chat")
     kept = json.dumps(messages)
     with Upstream(lambda _: Says("Said.")) as provider:
@@ -166,13 +166,13 @@ def translated_once() -> None:
     from ibidem.adapters.litellm import IbidemCallback
 
     callback, sent = IbidemCallback(), []
-    arewrite = callback._seat.arewrite
+    arewrite = callback._rewriter.arewrite
 
     async def counted(*args: Any, **kwargs: Any) -> Any:
         sent.append(args[0])
         return await arewrite(*args, **kwargs)
 
-    callback._seat.arewrite = counted  # type: ignore[method-assign]
+    callback._rewriter.arewrite = counted  # type: ignore[method-assign]
     with Upstream(lambda _: Says("Said.")) as provider:
         for callbacks in ([], [callback]):
             litellm.logging_callback_manager._reset_all_callbacks()
@@ -248,7 +248,7 @@ def nothing_is_left() -> None:
 
     with Upstream([Fails(400), Says("Said."), Says("Said.")]) as provider:
         asyncio.run(run(provider.url))
-    assert all(call.turn._job is None and not call.turn._given for call in callback._calls.values())
+    assert all(call.pending._job is None and not call.pending._original for call in callback._calls.values())
 
 
 OWN: dict[str, Callable[[], None]] = {

@@ -62,7 +62,7 @@ def resumed() -> None:
 
     def begin(url: str, folder: str) -> Any:
         llm = IbidemLLM(model="openai/gpt-4.1", base_url=f"{url}/v1", api_key=KEY, api_mode="chat", usage_id="agent")
-        assert llm.model_copy(deep=True)._ibidem_seat is llm._ibidem_seat
+        assert llm.model_copy(deep=True)._ibidem_seat is llm._ibidem_rewriter
         agent = Agent(llm=llm, tools=[tool("resumed", lambda path: text)], include_default_tools=[])
         kept = {"persistence_dir": folder, "conversation_id": number, "delete_on_close": False}
         return Conversation(agent=agent, workspace=folder, visualizer=None, stuck_detection=False, **kept)

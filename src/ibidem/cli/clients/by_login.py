@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
+from .client_setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 GEMINI, GOOGLE_VERTEX = "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"
 _LOGIN_TYPE = re.compile(rb'"selectedType"\s*:\s*"([\w-]{1,40})"')
@@ -27,12 +27,12 @@ def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     if login == "gemini-api-key":
         return setup
     if login == "vertex-ai":
-        return _inherit(setup, context, GOOGLE_VERTEX, "vertex", "")
+        return _inherit_variable(setup, context, GOOGLE_VERTEX, "vertex", "")
     reason = "the Google login has no base URL setting" if login else "no login type is selected in it"
     why = f"{reason}. Select an API key or Vertex with /auth in it"
-    kept = {name: text for name, text in setup.variables.items() if environment.get(name)}
-    setup = replace(setup, variables=kept)
-    return setup if GEMINI in kept else setup.noting(_directly("Gemini CLI", why))
+    kept_variables = {name: text for name, text in setup.variables.items() if environment.get(name)}
+    setup = replace(setup, variables=kept_variables)
+    return setup if GEMINI in kept_variables else setup.with_notices(_direct_notice("Gemini CLI", why))
 
 
 def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
@@ -40,10 +40,10 @@ def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
     Without one, it sends OPENAI_API_KEY to DashScope, with cache breakpoints that it uses only there.
     """
-    if context.environment.get("OPENAI_BASE_URL") or "openai" in context.named:
+    if context.environment.get("OPENAI_BASE_URL") or "openai" in context.explicit_providers:
         return _with_bypass(setup, context, ".qwen")
     why = "OPENAI_BASE_URL is not set, and its default host is served only directly"
-    return setup.ignoring({"openai"}).noting(_directly("Qwen Code", why))
+    return setup.without_providers({"openai"}).with_notices(_direct_notice("Qwen Code", why))
 
 
 def _with_bypass(setup: ClientSetup, context: ClientContext, name: str) -> ClientSetup:
@@ -59,7 +59,7 @@ def _with_bypass(setup: ClientSetup, context: ClientContext, name: str) -> Clien
     hosts = [match.decode() for text in texts for match in _NO_PROXY.findall(text)]
     before = context.environment.get("NO_PROXY") or context.environment.get("no_proxy") or ",".join(hosts)
     proxied = {"HTTPS_PROXY": "set in a file", "NO_PROXY": before}
-    return setup.having(variables=bypass_other_proxies(proxied))
+    return setup.with_routes(variables=bypass_other_proxies(proxied))
 
 
 def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
@@ -68,10 +68,12 @@ def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     path = {"openai": "/v1", "anthropic": ""}.get(kind)
     if not context.environment.get("COPILOT_PROVIDER_BASE_URL"):
         why = "with a GitHub login, GitHub's servers make the requests. Set COPILOT_PROVIDER_BASE_URL and an API key"
-        return setup.noting(_directly("Copilot CLI", why))
+        return setup.with_notices(_direct_notice("Copilot CLI", why))
     if path is None:
-        return setup.noting(_directly("Copilot CLI", "COPILOT_PROVIDER_TYPE is neither openai nor anthropic"))
-    return _inherit(setup, context, "COPILOT_PROVIDER_BASE_URL", kind, path)
+        return setup.with_notices(
+            _direct_notice("Copilot CLI", "COPILOT_PROVIDER_TYPE is neither openai nor anthropic")
+        )
+    return _inherit_variable(setup, context, "COPILOT_PROVIDER_BASE_URL", kind, path)
 
 
 def kimi_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
@@ -79,24 +81,28 @@ def kimi_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     variable = "KIMI_MODEL_BASE_URL" if context.environment.get("KIMI_MODEL_BASE_URL") else "KIMI_BASE_URL"
     if not context.environment.get("KIMI_MODEL_API_KEY"):
         why = "with a Kimi login it uses its own base URL. Set KIMI_MODEL_NAME and KIMI_MODEL_API_KEY"
-        return setup.noting(_directly("Kimi Code", why))
-    routed = _inherit(setup, context, variable, "moonshot", "/v1")
+        return setup.with_notices(_direct_notice("Kimi Code", why))
+    routed = _inherit_variable(setup, context, variable, "moonshot", "/v1")
     if variable not in routed.variables:
         return routed
-    return routed.without({variable}).having(variables={"KIMI_MODEL_BASE_URL": routed.variables[variable]})
+    return routed.without_variables({variable}).with_routes(
+        variables={"KIMI_MODEL_BASE_URL": routed.variables[variable]}
+    )
 
 
-def _inherit(setup: ClientSetup, context: ClientContext, variable: str, provider: str, path: str) -> ClientSetup:
+def _inherit_variable(
+    setup: ClientSetup, context: ClientContext, variable: str, provider: str, path: str
+) -> ClientSetup:
     """Point one variable of a client at the proxy. Its old value becomes the only upstream of `provider`."""
     before = context.environment.get(variable)
     parts = split_base_url(before, path) if before else None
     if before and parts is None:
         return setup  # not a URL: let the client complain about it
-    if parts is not None and provider not in context.named:
+    if parts is not None and provider not in context.explicit_providers:
         upstream, path = parts
-        setup = setup.ignoring({provider}).having(upstreams={provider: upstream})
-    return setup.having(variables={variable: f"{{url}}/{provider}{path}"})
+        setup = setup.without_providers({provider}).with_routes(upstreams={provider: upstream})
+    return setup.with_routes(variables={variable: f"{{url}}/{provider}{path}"})
 
 
-def _directly(client: str, why: str) -> str:
+def _direct_notice(client: str, why: str) -> str:
     return f"{client} connects directly, so there are no savings: {why}."

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from . import by_login, claude_code, cline, codex, continue_dev, opencode, pi
-from .setup import VARIABLES, ClientContext, ClientSetup, inherit_base_urls
+from .client_setup import VARIABLES, ClientContext, ClientSetup, inherit_base_urls
 
 Prepare = Callable[[ClientSetup, ClientContext], ClientSetup]
 
 PREPARE: Mapping[str, Prepare] = {
-    "claude": claude_code.prepare,
-    "codex": codex.prepare,
-    "opencode": opencode.prepare,
+    "claude": claude_code.prepare_setup,
+    "codex": codex.prepare_setup,
+    "opencode": opencode.prepare_setup,
     "gemini": by_login.gemini_cli,
     "qwen": by_login.qwen_code,
     "copilot": by_login.copilot_cli,
     "kimi": by_login.kimi_code,
-    "pi": pi.prepare,
-    "cn": continue_dev.prepare,
-    "cline": cline.prepare,
+    "pi": pi.prepare_setup,
+    "cn": continue_dev.prepare_setup,
+    "cline": cline.prepare_setup,
 }
 """By program: function that adds settings beyond the base URL variables."""
 
@@ -148,9 +148,9 @@ def client_table(setup: ClientSetup, upstreams: Mapping[str, str]) -> list[str]:
     for each in VARIABLES:
         upstream = upstreams[each.provider] if each.name in setup.variables else "left as it is"
         variables.append((each.name, each.provider, upstream))
-    return [*_align(clients), "", *_align(variables)]
+    return [*_align_columns(clients), "", *_align_columns(variables)]
 
 
-def _align(rows: list[tuple[str, str, str]]) -> list[str]:
+def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     return [f"{row[0]:{first}}  {row[1]:{second}}  {row[2]}".rstrip() for row in rows]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
+from .client_setup import ClientContext, ClientSetup, bypass_other_proxies, read_settings, split_base_url
 
 MANAGED_SETTINGS = {
     "linux": "/etc/claude-code/managed-settings.json",
@@ -113,40 +113,42 @@ def route_to_clouds(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def _route_to(cloud: Cloud, setup: ClientSetup, context: ClientContext) -> ClientSetup:
-    environment, is_named = context.environment, cloud.provider in context.named
+    environment, is_named = context.environment, cloud.provider in context.explicit_providers
     lead = f"Claude Code on {cloud.name} connects directly, so there are no savings: "
     if cloud.tokens and not context.is_on(cloud.skip) and not any(map(environment.get, cloud.tokens)):
-        return setup.noting(f"{lead}AWS credentials sign host and body. Set {cloud.tokens[0]} instead.")
-    before = environment.get(cloud.variable)
+        return setup.with_notices(f"{lead}AWS credentials sign host and body. Set {cloud.tokens[0]} instead.")
+    previous_url = environment.get(cloud.variable)
     place = next((environment[name] for name in cloud.places if environment.get(name)), "").strip()
     variables = {cloud.variable: f"{{url}}/{cloud.provider}"}
     if is_named:
-        return _without_excluded(setup.having(variables=variables), cloud)
-    if before:
-        parts = split_base_url(before, "")
+        return _without_excluded(setup.with_routes(variables=variables), cloud)
+    if previous_url:
+        parts = split_base_url(previous_url, "")
         upstream = parts[0] if parts else ""
     elif cloud.places == _REGION and environment.get(OTHER_REGION, place) != place:
-        return setup.noting(f"{lead}{OTHER_REGION} names another region than {cloud.places[0]}.")
+        return setup.with_notices(f"{lead}{OTHER_REGION} names another region than {cloud.places[0]}.")
     else:
         upstream = cloud.host.replace("{place}", place) if SAFE_NAME.fullmatch(place) else ""
     if not upstream:
-        return setup.noting(f"{lead}set {cloud.variable}, or name the upstream: --upstream {cloud.provider}=URL.")
-    return _without_excluded(setup.having(upstreams={cloud.provider: upstream}, variables=variables), cloud)
+        return setup.with_notices(f"{lead}set {cloud.variable}, or name the upstream: --upstream {cloud.provider}=URL.")
+    return _without_excluded(setup.with_routes(upstreams={cloud.provider: upstream}, variables=variables), cloud)
 
 
 def _without_excluded(setup: ClientSetup, cloud: Cloud) -> ClientSetup:
     return replace(setup, unset=(*setup.unset, *cloud.excludes))
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for Claude Code itself, with warnings about settings that bypass the proxy."""
     for path, variables in settings_variables(context):
         for name in variables.keys() & setup.variables.keys():
             if _is_used(name, {**context.environment, **variables}):
                 what = f"{path} sets {name}, which overrides the variable that ibidem sets"
-                setup = setup.noting(f"There are no savings: {what}. Remove it there, and pass it with --upstream.")
+                setup = setup.with_notices(
+                    f"There are no savings: {what}. Remove it there, and pass it with --upstream."
+                )
     if context.is_on("CLAUDE_CODE_USE_VERTEX"):
-        setup = setup.noting(VERTEX_CHECKSUM)
+        setup = setup.with_notices(VERTEX_CHECKSUM)
     return _without_contradiction(_with_bypass(setup, context), context)
 
 
@@ -159,7 +161,7 @@ def _with_bypass(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     if bypass and all(name in origins and not _names_loopback(context.environment[name]) for name in bypass):
         line = "Claude Code connects directly, so nothing will be saved: your proxy would see the API key. Add "
         return ClientSetup(notices=(*setup.notices, f"{line}127.0.0.1 to NO_PROXY in {origins['NO_PROXY']}."))
-    return setup.having(variables=bypass)
+    return setup.with_routes(variables=bypass)
 
 
 def _names_loopback(hosts: str) -> bool:
@@ -174,19 +176,19 @@ def _without_contradiction(setup: ClientSetup, context: ClientContext) -> Client
             if excluded and cloud.variable in setup.variables:
                 why = f"{path} sets {excluded}, which excludes a base URL. Set it as a variable of the shell instead"
                 line = f"Claude Code on {cloud.name} connects directly, so there are no savings: {why}."
-                setup = setup.without({cloud.variable}).noting(line)
+                setup = setup.without_variables({cloud.variable}).with_notices(line)
     return setup
 
 
 def _is_used(variable: str, environment: Mapping[str, str]) -> bool:
     """Return whether Claude Code reads this base URL variable, given its switches."""
-    seen = ClientContext((), environment, Path())
+    context = ClientContext((), environment, Path())
     switches = {cloud.variable: cloud.switch for cloud in CLOUDS} | {
         "ANTHROPIC_VERTEX_BASE_URL": "CLAUDE_CODE_USE_VERTEX"
     }
     if variable in switches:
-        return seen.is_on(switches[variable])
-    return variable == "ANTHROPIC_BASE_URL" and not any(map(seen.is_on, switches.values()))
+        return context.is_on(switches[variable])
+    return variable == "ANTHROPIC_BASE_URL" and not any(map(context.is_on, switches.values()))
 
 
 def effective_context(context: ClientContext) -> ClientContext:

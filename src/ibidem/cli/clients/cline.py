@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, read_settings, split_base_url
 
 SETTINGS_PATH, BACKEND = "CLINE_PROVIDER_SETTINGS_PATH", "CLINE_SESSION_BACKEND_MODE"
 LOCAL = "local"
@@ -72,36 +72,38 @@ INSTEAD = (
 )
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for Cline with a copy of its providers.json."""
     prompts, options = parse_arguments(context.command[1:])
     if not prompts or prompts[0] in SUBCOMMANDS or not OTHER_RUNS.isdisjoint(options):
-        return _directly("only runs with a prompt on the command line can be routed", INSTEAD)
+        return _direct_setup("only runs with a prompt on the command line can be routed", INSTEAD)
     if context.environment.get(BACKEND, LOCAL) != LOCAL or context.is_on("CLINE_SANDBOX"):
-        return _directly("a variable selects its hub or its sandbox", INSTEAD)
+        return _direct_setup("a variable selects its hub or its sandbox", INSTEAD)
     path = settings_path(context)
     text = read_settings(path)
     if any(word in text for word in (b"{url}", b"{folder}")):
-        return _directly(f"{path} has the text {{url}} or {{folder}}", INSTEAD)
-    settings = _parse(path, text)
+        return _direct_setup(f"{path} has the text {{url}} or {{folder}}", INSTEAD)
+    settings = _parse_settings(path, text)
     entries = settings["providers"]
     if any(entry["settings"].get("auth") or entry.get("tokenSource") == "oauth" for entry in entries.values()):
-        return _directly(f"{path} has a login, which Cline renews in that file", "Use an API key")
-    used = options.get("-P") or options.get("--provider") or settings.get("lastUsedProvider") or "cline"
-    if used not in PROVIDERS_BY_NAME:
-        return _directly(f"the provider {one_line(str(used))[:100]} is served only directly", "Use -P anthropic")
-    entry = entries.setdefault(used, {"settings": {"provider": used}, "tokenSource": "manual"})
-    provider, version = PROVIDERS_BY_NAME[used]
-    setup = setup.ignoring({each for each, _ in PROVIDERS_BY_NAME.values()})
-    if (own := entry["settings"].get("baseUrl")) and provider not in context.named:
+        return _direct_setup(f"{path} has a login, which Cline renews in that file", "Use an API key")
+    provider_name = options.get("-P") or options.get("--provider") or settings.get("lastUsedProvider") or "cline"
+    if provider_name not in PROVIDERS_BY_NAME:
+        return _direct_setup(
+            f"the provider {one_line(str(provider_name))[:100]} is served only directly", "Use -P anthropic"
+        )
+    entry = entries.setdefault(provider_name, {"settings": {"provider": provider_name}, "tokenSource": "manual"})
+    provider, version = PROVIDERS_BY_NAME[provider_name]
+    setup = setup.without_providers({each for each, _ in PROVIDERS_BY_NAME.values()})
+    if (own := entry["settings"].get("baseUrl")) and provider not in context.explicit_providers:
         parts = split_base_url(own, version) if isinstance(own, str) else None
         if parts is None:
-            return _directly(f"{path} has a baseUrl that is not a URL", "Correct it")
+            return _direct_setup(f"{path} has a baseUrl that is not a URL", "Correct it")
         upstream, version = parts
-        setup = setup.having(upstreams={provider: upstream})
+        setup = setup.with_routes(upstreams={provider: upstream})
     entry["settings"]["baseUrl"] = f"{{url}}/{provider}{version}"
     entry.setdefault("updatedAt", "2026-01-01T00:00:00.000Z")
-    setup = setup.having(variables={SETTINGS_PATH: f"{{folder}}/{COPY}", BACKEND: LOCAL})
+    setup = setup.with_routes(variables={SETTINGS_PATH: f"{{folder}}/{COPY}", BACKEND: LOCAL})
     return replace(setup, files={**setup.files, COPY: json.dumps(settings)})
 
 
@@ -135,7 +137,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]
     return prompts, options
 
 
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
+def _parse_settings(path: Path, text: bytes) -> dict[str, Any]:
     """Parse Cline's providers.json. Raises IbidemError if it has another structure."""
     try:
         settings: Any = json.loads(text or b'{"version": 1, "providers": {}}')
@@ -146,6 +148,6 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
     raise IbidemError(f"{one_line(str(path))}: not Cline's providers: {WHAT_TO_DO}")
 
 
-def _directly(why: str, instead: str) -> ClientSetup:
+def _direct_setup(why: str, instead: str) -> ClientSetup:
     """Return a setup without variables, which Cline's hub would store, and a notice."""
     return ClientSetup(notices=(f"Cline connects directly, so there are no savings: {why}. {instead}.",))

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, is_mentioned, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, is_mentioned, read_settings, split_base_url
 
 LOG_VARIABLE, SHELL_POLICY = "RUST_LOG", "shell_environment_policy"
 QUIET_LOG = "error,codex_api::endpoint::responses_websocket=off"
@@ -33,41 +33,41 @@ NO_CONSTRAINT = "NO_CONSTRAINT"
 """Value of both routing fields if the workspace has no custom origin or override."""
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for Codex: its base URL as a `-c` argument."""
-    setup = setup.ignoring({"openai"})
+    setup = setup.without_providers({"openai"})
     home = _codex_home(context)
-    settings = _settings(home / "config.toml")
+    settings = _read_config(home / "config.toml")
     if (own := settings.get("model_provider", "openai")) != "openai":
-        return setup.noting(_own_provider(one_line(str(own))))
+        return setup.with_notices(_own_provider_notice(one_line(str(own))))
     value, path = settings.get("openai_base_url"), "/v1"
-    if "openai" not in context.named and value is not None:
+    if "openai" not in context.explicit_providers and value is not None:
         parts = split_base_url(value, "/v1") if isinstance(value, str) else None
         if parts is None:
             return setup
         upstream, path = parts
         # The setting applies to both logins. For ChatGPT, Codex does not send the path.
-        setup = setup.having(upstreams={"openai": upstream, "chatgpt": upstream + path})
-    elif "chatgpt" not in context.named and (why := routing_constraint(home, context)):
-        return setup.noting(f"Codex connects directly, so there are no savings: {why}.")
+        setup = setup.with_routes(upstreams={"openai": upstream, "chatgpt": upstream + path})
+    elif "chatgpt" not in context.explicit_providers and (why := routing_constraint(home, context)):
+        return setup.with_notices(f"Codex connects directly, so there are no savings: {why}.")
     setup = replace(setup, arguments=("-c", f'openai_base_url="{{url}}/openai{path}"'))
-    return _without_log(setup, context, home)
+    return _filter_log(setup, context, home)
 
 
-def _without_log(setup: ClientSetup, context: ClientContext, home: Path) -> ClientSetup:
+def _filter_log(setup: ClientSetup, context: ClientContext, home: Path) -> ClientSetup:
     folders = (home, Path("/etc/codex"), *(each / ".codex" for each in (context.folder, *context.folder.parents)))
     is_set = LOG_VARIABLE in context.environment or PRINTS_LOG.isdisjoint(context.command)
     if is_set or is_mentioned(SHELL_POLICY, [folder / "config.toml" for folder in folders]):
         return setup
     arguments = (*setup.arguments, "-c", f'{SHELL_POLICY}.exclude=["{LOG_VARIABLE}"]')
-    return replace(setup, arguments=arguments).having(variables={LOG_VARIABLE: QUIET_LOG})
+    return replace(setup, arguments=arguments).with_routes(variables={LOG_VARIABLE: QUIET_LOG})
 
 
 def _codex_home(context: ClientContext) -> Path:
     return Path(context.environment.get("CODEX_HOME") or context.home / ".codex")
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     """Parse config.toml. Raises IbidemError if it is not TOML: Codex may find a base URL in it that we do not know."""
     try:
         return tomllib.loads(read_settings(path).decode())
@@ -75,7 +75,7 @@ def _settings(path: Path) -> dict[str, Any]:
         raise IbidemError(f"{one_line(str(path))}: not valid TOML: {WHAT_TO_DO}") from None
 
 
-def _own_provider(name: str) -> str:
+def _own_provider_notice(name: str) -> str:
     return (
         f"Codex connects directly, so there are no savings: config.toml selects the provider {name}. Set the base_url "
         "of that provider to an `ibidem proxy`, and pass its current value with --upstream openai=URL."

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import one_line
-from .setup import ClientContext, ClientSetup, first_argument, read_settings
+from .client_setup import ClientContext, ClientSetup, first_argument, read_settings
 
 BASE_URLS = {"anthropic": "{url}/anthropic/v1/", "openrouter": "{url}/openrouter/v1/"}
 """By Continue's provider: the `apiBase` to insert."""
@@ -34,25 +34,25 @@ _ITEM = re.compile(r"( *)(- +)\S")
 _PROVIDER = re.compile(r"""provider:\s+(["']?)([\w.-]+)\1\s*(?:\s#.*)?""")
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for `cn` with a copy of its configuration."""
-    setup = setup.ignoring({"anthropic", "openai"})
+    setup = setup.without_providers({"anthropic", "openai"})
     if (command := first_argument(context.command[1:])) in SUBCOMMANDS:
-        return setup.noting(_directly(f"`cn {command}` gets no configuration from ibidem"))
+        return setup.with_notices(_direct_notice(f"`cn {command}` gets no configuration from ibidem"))
     own, rest = take_option(context.command[1:], "--config")
     home = Path(context.environment.get("CONTINUE_GLOBAL_DIR") or context.home / ".continue")
     path = context.folder / own if own else home / "config.yaml"
     text = read_settings(path).decode("utf-8", "surrogateescape")
     if not text:
-        return setup.noting(_directly(f"{one_line(own) or path} is not a file on this machine"))
+        return setup.with_notices(_direct_notice(f"{one_line(own) or path} is not a file on this machine"))
     if stopper := next((name for name, pattern in _UNSUPPORTED.items() if pattern.search(text)), None):
-        return setup.noting(_directly(f"{path} has {stopper}, so ibidem cannot copy it"))
+        return setup.with_notices(_direct_notice(f"{path} has {stopper}, so ibidem cannot copy it"))
     copy, providers = route_models(text)
     if not providers:
-        return setup.noting(_directly(f"ibidem finds no model with a provider in {path}"))
+        return setup.with_notices(_direct_notice(f"ibidem finds no model with a provider in {path}"))
     if others := sorted(providers - BASE_URLS.keys() - BY_VARIABLE):
         line = f"Continue's models of {', '.join(others)} connect directly, so there are no savings for them."
-        setup = setup.noting(line)
+        setup = setup.with_notices(line)
     if copy == text:
         return setup
     return replace(
@@ -102,5 +102,5 @@ def take_option(arguments: Sequence[str], name: str) -> tuple[str, tuple[str, ..
     return value, tuple(rest)
 
 
-def _directly(why: str) -> str:
+def _direct_notice(why: str) -> str:
     return f"Continue connects directly, so there are no savings: {why}."

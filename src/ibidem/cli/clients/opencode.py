@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .setup import ClientContext, ClientSetup, is_mentioned
+from .client_setup import ClientContext, ClientSetup, is_mentioned
 
 CONFIG_CONTENT = "OPENCODE_CONFIG_CONTENT"
 
@@ -37,22 +37,22 @@ PROVIDERS_BY_NAME = (
 )
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for OpenCode: base URLs in `OPENCODE_CONFIG_CONTENT`."""
-    given = context.environment.get(CONFIG_CONTENT, "")
-    if "baseURL" in given or is_mentioned("baseURL", config_files(context)):
+    content = context.environment.get(CONFIG_CONTENT, "")
+    if "baseURL" in content or is_mentioned("baseURL", config_files(context)):
         line = "OpenCode connects directly, so there are no savings: its configuration has a baseURL."
-        kept = {name: text for name, text in setup.variables.items() if context.environment.get(name)}
-        return replace(setup, variables=kept).noting(line)
+        kept_variables = {name: text for name, text in setup.variables.items() if context.environment.get(name)}
+        return replace(setup, variables=kept_variables).with_notices(line)
     urls = _base_urls(setup, context)
     try:
-        settings = json.loads(given or "{}")
+        settings = json.loads(content or "{}")
         providers = settings.setdefault("provider", {})
         for name, url in urls.items():
             providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = url
     except (ValueError, AttributeError, TypeError):
         return setup  # do not change a configuration of unknown structure
-    return setup.having(variables={CONFIG_CONTENT: json.dumps(settings)}) if urls else setup
+    return setup.with_routes(variables={CONFIG_CONTENT: json.dumps(settings)}) if urls else setup
 
 
 def _base_urls(setup: ClientSetup, context: ClientContext) -> dict[str, str]:
@@ -76,6 +76,6 @@ def config_files(context: ClientContext) -> list[Path]:
     if own := environment.get("OPENCODE_CONFIG_DIR"):
         folders.append(Path(own))
     files = [each / name for each in folders for name in ("opencode.json", "opencode.jsonc", "config.json")]
-    if named := environment.get("OPENCODE_CONFIG"):
-        files.append(Path(named))
+    if config_file := environment.get("OPENCODE_CONFIG"):
+        files.append(Path(config_file))
     return files

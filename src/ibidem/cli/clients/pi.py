@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import IbidemError, one_line
-from .setup import WHAT_TO_DO, ClientContext, ClientSetup, first_argument, read_settings, split_base_url
+from .client_setup import WHAT_TO_DO, ClientContext, ClientSetup, first_argument, read_settings, split_base_url
 
 EXTENSION = Path(__file__).with_name("pi_extension.js")
 BASE_URLS = "IBIDEM_PI_BASE_URLS"
@@ -23,23 +23,23 @@ PROVIDERS_BY_NAME = {
 SUBCOMMANDS = frozenset({"install", "remove", "uninstall", "update", "list", "config", "auth"})
 
 
-def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+def prepare_setup(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     """Return the setup for pi with our extension."""
     if first_argument(context.command[1:]) in SUBCOMMANDS:
         return setup
     own, urls, upstreams = _own_base_urls(context), {}, {}
     for name, (provider, path) in PROVIDERS_BY_NAME.items():
-        if name in own and provider not in context.named:
+        if name in own and provider not in context.explicit_providers:
             parts = split_base_url(own[name], path)
             if parts is None:
                 continue
             upstreams[provider], path = parts
         urls[name] = f"{{url}}/{provider}{path}"
-    setup = setup.ignoring({provider for provider, _ in PROVIDERS_BY_NAME.values()})
-    setup = setup.having(upstreams=upstreams, variables={BASE_URLS: json.dumps(urls)})
+    setup = setup.without_providers({provider for provider, _ in PROVIDERS_BY_NAME.values()})
+    setup = setup.with_routes(upstreams=upstreams, variables={BASE_URLS: json.dumps(urls)})
     if others := sorted(own.keys() - urls.keys()):
         names = one_line(", ".join(others))
-        setup = setup.noting(f"pi's models of {names} connect directly, so there are no savings for them.")
+        setup = setup.with_notices(f"pi's models of {names} connect directly, so there are no savings for them.")
     return replace(setup, arguments=("--extension", str(EXTENSION)))
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...billing.misses import is_unmarked
+from ...billing.cache_misses import lacks_breakpoints
 from ...billing.prices import Prices
 from ...errors import one_line
 from ...recordings import LogError, Recording, read
-from ...recordings.discovery import discover, load
-from .checking import CheckResult, Machine
+from ...recordings.discovery import discover_logs, load_log
+from .check_runner import CheckContext, CheckResult
 
 MAX_LOGS = 20
 MAX_LOG_BYTES = 4 * 2**20
@@ -30,88 +30,88 @@ class NewestLogs(NamedTuple):
 
     sessions: list[Recording]
     logs: int
-    passed_over: int
+    skipped_count: int
     """Logs that were skipped because they are too large."""
 
 
-def newest_logs(machine: Machine) -> Iterator[CheckResult]:
+def check_newest_logs(machine: CheckContext) -> Iterator[CheckResult]:
     """Check models and prompt caching in the newest agent logs."""
-    found = _newest(machine)
-    if not found.logs:
+    logs = _read_newest(machine)
+    if not logs.logs:
         text = (
-            f"no logs were checked ({found.passed_over} are too large)"
-            if found.passed_over
+            f"no logs were checked ({logs.skipped_count} are too large)"
+            if logs.skipped_count
             else "no agent logs on this machine"
         )
         yield CheckResult("ok", text)
         return
     prices = Prices()
-    yield _unknown(found, prices)
-    yield _unmarked(found, prices)
+    yield _check_models(logs, prices)
+    yield _check_breakpoints(logs, prices)
 
 
-def _unknown(found: NewestLogs, prices: Prices) -> CheckResult:
-    lead = f"{len(found.sessions):,} sessions in the newest {found.logs} logs"
-    models = Counter(model for each in found.sessions for model in each.models if prices.of(model, each.format).assumed)
+def _check_models(logs: NewestLogs, prices: Prices) -> CheckResult:
+    lead = f"{len(logs.sessions):,} sessions in the newest {logs.logs} logs"
+    models = Counter(model for each in logs.sessions for model in each.models if prices.of(model, each.format).assumed)
     if not models:
         return CheckResult("ok", f"{lead}: every model is in the price list")
     remedy = "pip install --upgrade genai-prices, or pass their prices: ibidem report --prices FILE"
-    return CheckResult("note", f"{lead}: not in the price list: {_named(models)}", remedy)
+    return CheckResult("note", f"{lead}: not in the price list: {_list_names(models)}", remedy)
 
 
-def _unmarked(found: NewestLogs, prices: Prices) -> CheckResult:
+def _check_breakpoints(logs: NewestLogs, prices: Prices) -> CheckResult:
     """Report sessions that paid the uncached price for all input because their requests have no cache breakpoints."""
-    agents = Counter(each.agent for each in found.sessions if _never_cached(each, prices))
+    agents = Counter(each.agent for each in logs.sessions if _is_never_cached(each, prices))
     if not agents:
         return CheckResult("ok", "prompt caching: every session used it, or could not")
-    text = (
-        f"{sum(agents.values()):,} sessions had no cache breakpoints and never used the prompt cache: {_named(agents)}"
-    )
+    text = f"{sum(agents.values()):,} sessions had no cache breakpoints and never used the prompt cache: {_list_names(agents)}"
     return CheckResult("note", text, "ibidem wrap --cache auto -- COMMAND adds cache breakpoints")
 
 
-def _never_cached(session: Recording, prices: Prices) -> bool:
+def _is_never_cached(session: Recording, prices: Prices) -> bool:
     requests = [sent for segment in session.segments for sent in segment.requests if sent.usage is not None]
     if not requests:
         return False
     caching = prices.of(requests[-1].model, session.format).caching
-    return is_unmarked([sent.usage for sent in requests if sent.usage is not None], caching)
+    return lacks_breakpoints([sent.usage for sent in requests if sent.usage is not None], caching)
 
 
-def _named(names: Counter[str]) -> str:
-    shown = [one_line(name[:MAX_NAME_LENGTH]) for name, _ in names.most_common(MAX_NAMED)]
-    return ", ".join(shown) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
+def _list_names(names: Counter[str]) -> str:
+    displayed = [one_line(name[:MAX_NAME_LENGTH]) for name, _ in names.most_common(MAX_NAMED)]
+    return ", ".join(displayed) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
-def _newest(machine: Machine) -> NewestLogs:
+def _read_newest(machine: CheckContext) -> NewestLogs:
     dated = [
-        (when, path) for path in discover(machine.variables, machine.home, machine.platform) if (when := _when(path))
+        (when, path)
+        for path in discover_logs(machine.variables, machine.home, machine.platform)
+        if (when := _modified_time(path))
     ]
     newest = [path for _, path in sorted(dated, reverse=True)[:MAX_LOGS]]
-    until, left, logs, passed_over = time.monotonic() + READ_SECONDS, MAX_ALL_BYTES, 0, 0
+    until, bytes_left, logs, skipped_count = time.monotonic() + READ_SECONDS, MAX_ALL_BYTES, 0, 0
     sessions: list[Recording] = []
     for path in newest:
-        size = _size(path)
-        if size > min(MAX_LOG_BYTES, left) or time.monotonic() > until:
-            passed_over += 1
+        size = _log_size(path)
+        if size > min(MAX_LOG_BYTES, bytes_left) or time.monotonic() > until:
+            skipped_count += 1
             continue
-        left -= size
+        bytes_left -= size
         try:
-            sessions += read(str(path), load(path))
+            sessions += read(str(path), load_log(path))
             logs += 1
         except (LogError, OSError):
             continue  # no request in it, or another program's log: `ibidem report` lists it
-    return NewestLogs(sessions, logs, passed_over)
+    return NewestLogs(sessions, logs, skipped_count)
 
 
-def _when(path: Path) -> float | None:
+def _modified_time(path: Path) -> float | None:
     try:
         return os.stat(path).st_mtime
     except OSError:
         return None
 
 
-def _size(path: Path) -> int:
+def _log_size(path: Path) -> int:
     """Return a log's size in bytes. A folder of unknown size counts as too large."""
     try:
         return path.stat().st_size if path.is_file() else MAX_ALL_BYTES + 1

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ... import __version__
 from ...environment import install_command
-from .checking import CheckResult, Machine
+from .check_runner import CheckContext, CheckResult
 
 
 class KnownClient(NamedTuple):
@@ -24,9 +24,9 @@ class KnownClient(NamedTuple):
 
     command: str
     name: str
-    tested: str
+    tested_version: str
     """Version that was tested with Ibidem; "" if none was."""
-    found_by: str
+    setting: str
     """Setting that points the client at the proxy."""
 
 
@@ -43,7 +43,7 @@ KNOWN_CLIENTS = (
 NODE_TESTED = 22
 """Node version that newer Claude Code packages require. On an older Node, npm silently installs one from June 2026."""
 
-QUIET = {
+NO_UPDATE_CHECKS = {
     "AIDER_CHECK_UPDATE": "false",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -79,51 +79,51 @@ OTHER_PARTS = (
 )
 
 
-def versions(machine: Machine) -> Iterator[CheckResult]:
+def check_versions(machine: CheckContext) -> Iterator[CheckResult]:
     """Report the versions of Ibidem, Python and the system."""
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     yield CheckResult("ok", f"ibidem {__version__}, Python {platform.python_version()}, {system}")
 
 
-def optional_parts(machine: Machine) -> Iterator[CheckResult]:
+def check_optional_parts(machine: CheckContext) -> Iterator[CheckResult]:
     """Report which optional packages are installed."""
     if find_spec(PROXY_PART.module) is None:
         remedy = install_command(PROXY_PART.extra)
         yield CheckResult("note", f"{PROXY_PART.module} is not installed. {PROXY_PART.purpose} need it", remedy)
-    there = [part.module for part in (PROXY_PART, *OTHER_PARTS) if find_spec(part.module) is not None]
-    if there:
-        yield CheckResult("ok", f"installed: {', '.join(there)}")
-    missing = [part for part in OTHER_PARTS if find_spec(part.module) is None]
-    if missing:
-        extras = ",".join(dict.fromkeys(part.extra for part in missing))
-        named = ", ".join(f"{part.module} ({part.purpose})" for part in missing)
-        yield CheckResult("note", f"not installed: {named}", f"if you need one: {install_command(extras)}")
+    installed_parts = [part.module for part in (PROXY_PART, *OTHER_PARTS) if find_spec(part.module) is not None]
+    if installed_parts:
+        yield CheckResult("ok", f"installed: {', '.join(installed_parts)}")
+    missing_parts = [part for part in OTHER_PARTS if find_spec(part.module) is None]
+    if missing_parts:
+        extras = ",".join(dict.fromkeys(part.extra for part in missing_parts))
+        part_names = ", ".join(f"{part.module} ({part.purpose})" for part in missing_parts)
+        yield CheckResult("note", f"not installed: {part_names}", f"if you need one: {install_command(extras)}")
 
 
 # --- agents -------------------------------------------------------------------------------------
 
 
-def agents(machine: Machine) -> Iterator[CheckResult]:
+def check_agents(machine: CheckContext) -> Iterator[CheckResult]:
     """Check the versions of installed agents, all in parallel: some take seconds to print theirs."""
     path = machine.variables.get("PATH", "")
-    found = [(client, program) for client in KNOWN_CLIENTS if (program := shutil.which(client.command, path=path))]
-    if not found:
+    programs = [(client, program) for client in KNOWN_CLIENTS if (program := shutil.which(client.command, path=path))]
+    if not programs:
         names = ", ".join(client.command for client in KNOWN_CLIENTS)
         yield CheckResult(
             "note", f"no known agent is on PATH: {names}", "ibidem wrap -- COMMAND works with other programs too"
         )
-    asked = [(client, _VersionAnswer(program, machine)) for client, program in found]
-    for client, version in asked:
-        yield _told(client, version.answer())
+    queries = [(client, _VersionQuery(program, machine)) for client, program in programs]
+    for client, version in queries:
+        yield _agent_result(client, version.wait_for_version())
 
 
-def node(machine: Machine) -> Iterator[CheckResult]:
+def check_node(machine: CheckContext) -> Iterator[CheckResult]:
     """Check the version of Node."""
     program = shutil.which("node", path=machine.variables.get("PATH", ""))
     if program is None:
         yield CheckResult("ok", "not on PATH; only clients installed with npm need it")
         return
-    version = _VersionAnswer(program, machine).answer()
+    version = _VersionQuery(program, machine).wait_for_version()
     if version and int(version.split(".")[0]) < NODE_TESTED:
         text = f"Node {version}: npm silently installs an old Claude Code with it"
         yield CheckResult("note", text, f"install Node {NODE_TESTED} or newer, or pass npm a version number")
@@ -133,34 +133,34 @@ def node(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("note", "node does not print its version", "run node --version")
 
 
-def _told(client: KnownClient, version: str) -> CheckResult:
+def _agent_result(client: KnownClient, version: str) -> CheckResult:
     if not version:
-        text = f"{client.name} does not print its version; reads {client.found_by}"
+        text = f"{client.name} does not print its version; reads {client.setting}"
         return CheckResult("note", text, f"run {client.command} --version")
     text = f"{client.name} {version}"
-    if client.tested and version.split(".")[0] != client.tested.split(".")[0]:
-        text += f", not tested with ibidem (tested: {client.tested}); reads {client.found_by}"
+    if client.tested_version and version.split(".")[0] != client.tested_version.split(".")[0]:
+        text += f", not tested with ibidem (tested: {client.tested_version}); reads {client.setting}"
         return CheckResult("note", text, "if it does not work, run it without ibidem, and report it")
-    tested = f" (tested with {client.tested})" if client.tested else ""
-    return CheckResult("ok", f"{text}{tested}; reads {client.found_by}")
+    tested_note = f" (tested with {client.tested_version})" if client.tested_version else ""
+    return CheckResult("ok", f"{text}{tested_note}; reads {client.setting}")
 
 
-class _VersionAnswer:
+class _VersionQuery:
     """Run `PROGRAM --version` in a thread, with limits on time and output. Kills child processes of the program."""
 
-    def __init__(self, program: str, machine: Machine) -> None:
+    def __init__(self, program: str, machine: CheckContext) -> None:
         self._version = ""
         self._program = program
-        self._variables = {**machine.variables, **QUIET}
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._variables = {**machine.variables, **NO_UPDATE_CHECKS}
+        self._thread = threading.Thread(target=self._run_program, daemon=True)
         self._thread.start()
 
-    def answer(self) -> str:
+    def wait_for_version(self) -> str:
         """Return the version; "" if the program printed none in time."""
         self._thread.join(VERSION_SECONDS + 1)
         return self._version
 
-    def _ask(self) -> None:
+    def _run_program(self) -> None:
         with suppress(OSError, ValueError):
             process = subprocess.Popen(
                 [self._program, "--version"],
@@ -170,17 +170,17 @@ class _VersionAnswer:
                 env=self._variables,
                 start_new_session=os.name == "posix",
             )
-            timer = threading.Timer(VERSION_SECONDS, _end, [process])
+            timer = threading.Timer(VERSION_SECONDS, _kill_process, [process])
             timer.daemon = True
             timer.start()
             with process:
-                said = process.stdout.read(MAX_VERSION_BYTES) if process.stdout else b""
+                output = process.stdout.read(MAX_VERSION_BYTES) if process.stdout else b""
             timer.cancel()
-            found = _VERSION.search(said.decode("utf-8", "replace"))
-            self._version = found[0] if found else ""
+            match = _VERSION.search(output.decode("utf-8", "replace"))
+            self._version = match[0] if match else ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_process(process: subprocess.Popen[bytes]) -> None:
     """Kill a running process, on POSIX with its process group."""
     if process.poll() is None:
         with suppress(OSError):

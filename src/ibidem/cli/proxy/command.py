@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ...billing.lifetimes import CACHE_MODES
-from ...proxy.address import OTEL_MODES
-from ..options import PROFILE, without_password
+from ...billing.cache_ttl import CACHE_MODES
+from ...proxy.listen_address import OTEL_MODES
+from ..options import PROFILE, reject_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -72,7 +72,7 @@ _OPTIONS: dict[str, Decorator] = {
     "store": click.option(
         "--store",
         metavar="STORE",
-        callback=without_password,
+        callback=reject_password,
         help="Store for originals: a file or a redis:// URL. Put a URL with a password in IBIDEM_STORE.",
     ),
     "store limits": lambda command: _DAYS(_BYTES(command)),
@@ -133,12 +133,12 @@ _OPTIONS: dict[str, Decorator] = {
 def settings_options(*names: str) -> Decorator:
     """Return a decorator that adds these options. An option without a value is None, so other sources of it apply."""
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names):
             command = _OPTIONS[name](command)
         return command
 
-    return decorate
+    return add_options
 
 
 @click.command(short_help="Run a proxy that rewrites requests.")
@@ -151,6 +151,6 @@ def proxy(**flags: Any) -> int:
     It listens on this machine. Set the base URL of a client to its address. Requests that are not conversations are
     forwarded unchanged. Settings can also be variables (IBIDEM_PORT) or in your ibidem.toml; options override both.
     """
-    from .serving import run  # imports asyncio
+    from .serve import run_proxy  # imports asyncio
 
-    return run(flags)
+    return run_proxy(flags)

@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 
 import click
 
-from ...strategies.profiles import named
+from ...strategies.profiles import profile_strategies
 from ..options import PROFILE, json_option
 
 CACHING = ("recorded", "none", "5m", "1h", "auto")
 """Copy of the names in the replay package, which takes too long to import here."""
 BY = ("day", "week", "month", "model", "project", "agent", "session", "tool", "file", "window")
-REPLAYED = ("tool", "file")
+REPLAY_GROUPS = ("tool", "file")
 """Groups that need a replay, so they do not work with `--paid`."""
 ENGINES = ("local", "dask")
 ORDERS = ("paid", "saved", "requests", "tokens", "name", "time")
 
-SELECTING = (
+SELECTION_OPTIONS = (
     click.option("--since", metavar="WHEN", help="Only requests since: 2026-11-01, 7d, 24h, today, this-month."),
     click.option("--until", metavar="WHEN", help="Only requests until; a date includes the whole day."),
     click.option("--all", "everything", is_flag=True, help="Requests of any date."),
@@ -30,13 +30,13 @@ SELECTING = (
         "--timezone", metavar="ZONE", help="Time zone of dates: Europe/Berlin, UTC (default: this machine's)."
     ),
 )
-GROUPING = (
+GROUPING_OPTIONS = (
     click.option("--by", multiple=True, type=click.Choice(BY), help="Group by this, in the first table; repeatable."),
     click.option("--sort", "order", type=click.Choice(ORDERS), help="Sort order of the tables of --by."),
     click.option("--top", type=click.IntRange(1), metavar="N", help="Largest number of rows in each table."),
     click.option("--paid", is_flag=True, help="Show only paid costs, without a replay."),
 )
-COMPARING = (
+COMPARISON_OPTIONS = (
     click.option(
         "--profile",
         "profiles",
@@ -59,7 +59,7 @@ COMPARING = (
     click.option("--price-as", metavar="MODEL", help="Price every request as this model."),
     click.option("--prices", "price_file", metavar="FILE", help="JSON file with your own prices."),
 )
-SHOWING = (
+OUTPUT_OPTIONS = (
     click.option("--html", "page", metavar="OUT", help="Also write an HTML page to OUT; `-` is standard output."),
     click.option("--open", "opened", is_flag=True, help="Open the page in a browser."),
     click.option("--details", metavar="FOLDER", help="Write a page per session with its edits. It contains texts."),
@@ -67,7 +67,7 @@ SHOWING = (
     click.option("--csv", "as_csv", is_flag=True, help="Print a line per session, or the table of --by, as CSV."),
     click.option("--no-color", is_flag=True, help="Disable colors; NO_COLOR=1 does the same."),
 )
-WORKING = (
+WORKER_OPTIONS = (
     click.option("--no-cache", is_flag=True, help="Read every log again, and cache no results."),
     click.option("--jobs", type=click.IntRange(1), help="Number of processes (default: number of cores)."),
     click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="Where to compute."),
@@ -78,19 +78,19 @@ WORKING = (
 Command = TypeVar("Command", bound=Callable[..., int])
 
 
-def _with(*groups: tuple[Any, ...]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
+def _add_options(*groups: tuple[Any, ...]) -> Callable[[Command], Command]:
+    def decorate_command(command: Command) -> Command:
         for option in reversed([option for group in groups for option in group]):
             command = option(command)
         return command
 
-    return decorate
+    return decorate_command
 
 
 @click.command(short_help="Report cost and possible savings of recorded sessions.")
 @click.argument("paths", metavar="[LOG]...", nargs=-1)
-@_with(SELECTING, GROUPING, COMPARING, SHOWING, WORKING)
-def report(paths: tuple[str, ...], engine: str, **asked: Any) -> int:
+@_add_options(SELECTION_OPTIONS, GROUPING_OPTIONS, COMPARISON_OPTIONS, OUTPUT_OPTIONS, WORKER_OPTIONS)
+def report(paths: tuple[str, ...], engine: str, **options: Any) -> int:
     """Report the cost of recorded sessions, and their cost with ibidem.
 
     LOG is the log of an agent, a folder of logs, a file of request bodies, or a URL; `-` is standard input. The default
@@ -100,25 +100,27 @@ def report(paths: tuple[str, ...], engine: str, **asked: Any) -> int:
     From the logs on this machine, counts of your idle times between requests are saved in the data folder. `wrap` and
     `proxy` use them to choose the TTL of the prompt cache.
     """
-    if asked["as_json"] and asked["as_csv"]:
+    if options["as_json"] and options["as_csv"]:
         raise click.UsageError("--json and --csv exclude each other")
-    if (engine == "dask") != (asked["scheduler"] is not None):
+    if (engine == "dask") != (options["scheduler"] is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS need each other: pass both")
     if engine == "dask" and "-" in paths:
         raise click.UsageError("--engine dask cannot read standard input: write it to a file")
-    if asked["optimum"] and not any(each.revises for name in asked["profiles"] for each in named(name)):
+    if options["optimum"] and not any(
+        each.revises for name in options["profiles"] for each in profile_strategies(name)
+    ):
         raise click.UsageError("--optimum needs a profile that evicts text: add --profile recoverable")
-    if asked["everything"] and (asked["since"] or asked["until"]):
+    if options["everything"] and (options["since"] or options["until"]):
         raise click.UsageError("--all and --since or --until exclude each other")
-    if (asked["opened"] or asked["details"]) and (asked["page"] in (None, "-")):
-        raise click.UsageError(f"{'--open' if asked['opened'] else '--details'} needs a page: add --html FILE")
-    if asked["paid"] and asked["page"] is not None:
+    if (options["opened"] or options["details"]) and (options["page"] in (None, "-")):
+        raise click.UsageError(f"{'--open' if options['opened'] else '--details'} needs a page: add --html FILE")
+    if options["paid"] and options["page"] is not None:
         raise click.UsageError("--html needs the replay that --paid skips: omit one")
-    if asked["paid"] and (told := [by for by in asked["by"] if by in REPLAYED]):
-        raise click.UsageError(f"--by {told[0]} needs the replay that --paid skips: omit one")
+    if options["paid"] and (replayed_groups := [by for by in options["by"] if by in REPLAY_GROUPS]):
+        raise click.UsageError(f"--by {replayed_groups[0]} needs the replay that --paid skips: omit one")
     from .run import (  # slow to import, and other commands do not need it
         ReportOptions,
-        run,
+        run_report,
     )
 
-    return run(paths, ReportOptions(**asked))
+    return run_report(paths, ReportOptions(**options))

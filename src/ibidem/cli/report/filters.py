@@ -53,12 +53,12 @@ class MachineZone(tzinfo):
             there = when.replace(tzinfo=UTC).astimezone()
         except (OverflowError, OSError, ValueError):
             return when
-        found = there.replace(tzinfo=self)
+        local = there.replace(tzinfo=self)
         # In the hour that occurs twice when clocks are set back, `fold` selects the second one.
-        return found if found.utcoffset() == there.utcoffset() else found.replace(fold=1)
+        return local if local.utcoffset() == there.utcoffset() else local.replace(fold=1)
 
 
-def zone_named(name: str | None) -> tzinfo:
+def find_zone(name: str | None) -> tzinfo:
     """Return the time zone of this name, or of this machine for None. Raises UsageError."""
     if name is None:
         return MachineZone()
@@ -72,140 +72,140 @@ def zone_named(name: str | None) -> tzinfo:
         ) from None
 
 
-def moment_named(option: str, text: str, now: datetime) -> NamedTime:
+def parse_time(option: str, text: str, now: datetime) -> NamedTime:
     """Parse the date or time of an option. Raises UsageError if it is invalid."""
-    if ago := _AGO.fullmatch(text):
+    if match := _AGO.fullmatch(text):
         try:
             # Hours are exact. Days follow the calendar: a day with a clock change has 23 or 25 hours.
-            start = now.astimezone(UTC) if ago[2] == "h" else now
-            then = (start - int(ago[1]) * _UNITS[ago[2]]).astimezone(now.tzinfo)
+            start = now.astimezone(UTC) if match[2] == "h" else now
+            time_ago = (start - int(match[1]) * _UNITS[match[2]]).astimezone(now.tzinfo)
         except OverflowError:
-            raise _wrong(option, text) from None
-        return NamedTime(then, then)
-    day = _midnight(now)
+            raise _invalid_date(option, text) from None
+        return NamedTime(time_ago, time_ago)
+    day = _start_of_day(now)
     match text:
         case "today":
-            return NamedTime(day, _later(day, 1))
+            return NamedTime(day, _add_days(day, 1))
         case "yesterday":
-            return NamedTime(_later(day, -1), day)
+            return NamedTime(_add_days(day, -1), day)
         case "this-week":
-            return NamedTime(_later(day, -day.weekday()), now)
+            return NamedTime(_add_days(day, -day.weekday()), now)
         case "this-month":
             return NamedTime(day.replace(day=1), now)
-    return _dated(option, text, now)
+    return _parse_date(option, text, now)
 
 
-def _dated(option: str, text: str, now: datetime) -> NamedTime:
+def _parse_date(option: str, text: str, now: datetime) -> NamedTime:
     try:
         day = datetime.combine(date.fromisoformat(text), time(), now.tzinfo)
-        return NamedTime(day, _later(day, 1))
+        return NamedTime(day, _add_days(day, 1))
     except OverflowError:
-        raise _wrong(option, text) from None
+        raise _invalid_date(option, text) from None
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise _wrong(option, text) from None
-    found = found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
-    return NamedTime(found, found)
+        raise _invalid_date(option, text) from None
+    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=now.tzinfo)
+    return NamedTime(parsed, parsed)
 
 
-def _wrong(option: str, text: str) -> click.UsageError:
+def _invalid_date(option: str, text: str) -> click.UsageError:
     return click.UsageError(f"{option}: invalid date {text!r}: use {FORMS}")
 
 
-def _midnight(when: datetime) -> datetime:
+def _start_of_day(when: datetime) -> datetime:
     return when.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _later(when: datetime, days: int) -> datetime:
+def _add_days(when: datetime, days: int) -> datetime:
     """Add calendar days. A day with a clock change has 23 or 25 hours."""
     moved = when.replace(tzinfo=None) + timedelta(days=days)
     return moved.replace(tzinfo=when.tzinfo)
 
 
-def spelt_day(when: datetime) -> str:
+def format_day(when: datetime) -> str:
     """Format a date, such as "1 Nov 2026"."""
     return f"{when.day} {when:%b %Y}"
 
 
-class Period(NamedTuple):
+class TimeRange(NamedTuple):
     """A time range in Unix seconds; None is unlimited. `told` is a sentence that describes it for the user."""
 
     since: float | None = None
     until: float | None = None
-    told: str = ""
+    description: str = ""
 
 
-def period_asked(since: str | None, until: str | None, now: datetime, usual: bool) -> Period:
+def parse_time_range(since: str | None, until: str | None, now: datetime, use_default: bool) -> TimeRange:
     """Return the time range of the options; with `usual`, the default range. Raises UsageError."""
-    if usual:
-        start = _later(_midnight(now), -DEFAULT_DAYS)
-        told = f"The last {DEFAULT_DAYS} days, since {spelt_day(start)}. For all dates: --all"
-        return Period(start.timestamp(), None, told)
-    start_of = moment_named("--since", since, now).start if since else None
-    end_of = moment_named("--until", until, now).end if until else None
+    if use_default:
+        start = _add_days(_start_of_day(now), -DEFAULT_DAYS)
+        description = f"The last {DEFAULT_DAYS} days, since {format_day(start)}. For all dates: --all"
+        return TimeRange(start.timestamp(), None, description)
+    start_of = parse_time("--since", since, now).start if since else None
+    end_of = parse_time("--until", until, now).end if until else None
     if start_of and end_of and start_of >= end_of:
         raise click.UsageError(f"--since {since} is not before --until {until}: swap them")
     if not start_of and not end_of:
-        return Period()
-    words = [f"since {_spelt(start_of)}"] if start_of else []
-    words += [f"until {_spelt(end_of)}"] if end_of else []
-    told = f"Requests {' '.join(words)}."
-    return Period(start_of.timestamp() if start_of else None, end_of.timestamp() if end_of else None, told)
+        return TimeRange()
+    words = [f"since {_format_time(start_of)}"] if start_of else []
+    words += [f"until {_format_time(end_of)}"] if end_of else []
+    description = f"Requests {' '.join(words)}."
+    return TimeRange(start_of.timestamp() if start_of else None, end_of.timestamp() if end_of else None, description)
 
 
-def _spelt(when: datetime) -> str:
-    return spelt_day(when) if when == _midnight(when) else f"{spelt_day(when)}, {when:%H:%M}"
+def _format_time(when: datetime) -> str:
+    return format_day(when) if when == _start_of_day(when) else f"{format_day(when)}, {when:%H:%M}"
 
 
-def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> Period:
+def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> TimeRange:
     """Return the month of the latest request; an unlimited range if no request has a time."""
-    when = local_time(max((session.last for session in sessions), default=0.0) or None, zone)
+    when = local_time(max((session.last_request_time for session in sessions), default=0.0) or None, zone)
     if when is None:
-        return Period()
-    start = _midnight(when).replace(day=1)
-    following = _later(start, 32).replace(day=1)
-    told = f"No requests in the last {DEFAULT_DAYS} days. Showing {start:%B %Y}. For all dates: --all"
-    return Period(start.timestamp(), following.timestamp(), told)
+        return TimeRange()
+    start = _start_of_day(when).replace(day=1)
+    following = _add_days(start, 32).replace(day=1)
+    description = f"No requests in the last {DEFAULT_DAYS} days. Showing {start:%B %Y}. For all dates: --all"
+    return TimeRange(start.timestamp(), following.timestamp(), description)
 
 
-def check_words(asked: SessionFilter, sessions: Sequence[SessionFacts], agents: Iterable[str] = ()) -> None:
+def check_words(selection: SessionFilter, sessions: Sequence[SessionFacts], agents: Iterable[str] = ()) -> None:
     """Raise UsageError, with the existing values, if a word of `--agent`, `--project` or `--model` matches none.
 
     `agents` are the agents of all logs, also of logs that were not read.
     """
     models = {model for session in sessions for model in session.models}
-    for option, words, known, whole in (
-        ("--agent", asked.agents, {*agents, *(session.agent for session in sessions)}, True),
-        ("--project", asked.projects, {session.project for session in sessions if session.project}, False),
-        ("--model", asked.models, models, False),
+    for option, words, values, is_exact in (
+        ("--agent", selection.agents, {*agents, *(session.agent for session in sessions)}, True),
+        ("--project", selection.projects, {session.project for session in sessions if session.project}, False),
+        ("--model", selection.models, models, False),
     ):
         for word in words:
-            fits = (word.lower() == each.lower() if whole else word.lower() in each.lower() for each in known)
-            if known and not any(fits):
-                raise click.UsageError(f"{option}: no match for {word!r}: choose from {_some(known)}")
-    if asked.session:
-        _check_session(asked, sessions)
+            fits = (word.lower() == each.lower() if is_exact else word.lower() in each.lower() for each in values)
+            if values and not any(fits):
+                raise click.UsageError(f"{option}: no match for {word!r}: choose from {_list_values(values)}")
+    if selection.session:
+        _check_session(selection, sessions)
 
 
-def _check_session(asked: SessionFilter, sessions: Sequence[SessionFacts]) -> None:
-    beginning = asked.session
-    found = {session.id for session in sessions if session.id.lower().startswith(beginning.lower())}
-    if len(found) > 1:
-        raise click.UsageError(f"--session: several ids start with {beginning!r}: {_some(found)}")
-    if not found:
-        when = " in this time range" if asked.timed else ""
-        told = f"--session: no id starts with {beginning!r}{when}"
-        raise click.UsageError(f"{told}: `ibidem report --all --by session` lists them")
+def _check_session(selection: SessionFilter, sessions: Sequence[SessionFacts]) -> None:
+    beginning = selection.session
+    ids = {session.id for session in sessions if session.id.lower().startswith(beginning.lower())}
+    if len(ids) > 1:
+        raise click.UsageError(f"--session: several ids start with {beginning!r}: {_list_values(ids)}")
+    if not ids:
+        when = " in this time range" if selection.has_time_range else ""
+        message = f"--session: no id starts with {beginning!r}{when}"
+        raise click.UsageError(f"{message}: `ibidem report --all --by session` lists them")
 
 
-NAMED = 8
+MAX_LISTED = 8
 """Largest number of existing values in an error message."""
 
 
-def _some(known: Iterable[str]) -> str:
-    names = sorted(known)
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return one_line(", ".join(names[:NAMED])) + more if names else "none"
+def _list_values(values: Iterable[str]) -> str:
+    names = sorted(values)
+    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
+    return one_line(", ".join(names[:MAX_LISTED])) + more if names else "none"

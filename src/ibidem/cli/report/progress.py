@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from ...errors import one_line
 
-Done = Callable[[int, str], None]
+ProgressCallback = Callable[[int, str], None]
 """Function that reports progress: the number of bytes done, and a short text with the results so far."""
 
 PATIENCE = 2.5
@@ -17,10 +17,10 @@ PATIENCE = 2.5
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Done]:
+def show_progress(what: str, total: int) -> Iterator[ProgressCallback]:
     """Show progress until the block ends. `total` is the number of bytes of all logs; 0 if unknown."""
     if not sys.stderr.isatty():
-        yield _told_once(what, total)
+        yield _print_once(what, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -36,21 +36,21 @@ def progress(what: str, total: int) -> Iterator[Done]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total or None, known="")
 
-        def done(size: int, known: str) -> None:
-            bar.update(task, advance=size, known=one_line(known))
+        def update_bar(size: int, text: str) -> None:
+            bar.update(task, advance=size, known=one_line(text))
 
-        yield done
+        yield update_bar
 
 
-def _told_once(what: str, total: int) -> Done:
+def _print_once(what: str, total: int) -> ProgressCallback:
     """Print one progress line if the work takes long. A reader of a pipe then knows that it runs."""
-    started, told, rest = time.monotonic(), False, total
+    started, has_printed, bytes_left = time.monotonic(), False, total
 
-    def done(size: int, known: str) -> None:
-        nonlocal told, rest
-        rest -= size
-        if not told and known and rest > 0 and time.monotonic() - started > PATIENCE:
-            told = True
-            print(f"ibidem: {what}, so far: {one_line(known)}", file=sys.stderr, flush=True)
+    def count_done(size: int, text: str) -> None:
+        nonlocal has_printed, bytes_left
+        bytes_left -= size
+        if not has_printed and text and bytes_left > 0 and time.monotonic() - started > PATIENCE:
+            has_printed = True
+            print(f"ibidem: {what}, so far: {one_line(text)}", file=sys.stderr, flush=True)
 
-    return done
+    return count_done

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from ...environment import home, variables
+from ...environment import environment_variables, home_folder
 from ...errors import one_line
-from ...recordings.discovery import discover_by_agent, logs_in
-from ...report.log_sources import LogFile, below, is_url
+from ...recordings.discovery import discover_by_agent, find_logs
+from ...report.log_sources import LogFile, is_url, list_logs
 from ...report.selection import SessionFilter
-from ..errors import InputError
-from ..reading import STDIN
+from ..command_errors import InputError
+from ..request_input import STDIN
 
 AgentOf = dict[LogFile, str]
 """Logs with their agents. The agent is "" if the log's path does not show it."""
@@ -25,8 +25,8 @@ AgentOf = dict[LogFile, str]
 
 def installed_agent_logs() -> AgentOf:
     """Find the logs of all agents on this machine."""
-    agents = discover_by_agent(variables(), home(), sys.platform)
-    return {LogFile.at(str(path)): agent for agent, paths in agents.items() for path in paths}
+    agents = discover_by_agent(environment_variables(), home_folder(), sys.platform)
+    return {LogFile.from_path(str(path)): agent for agent, paths in agents.items() for path in paths}
 
 
 @contextmanager
@@ -43,38 +43,38 @@ def standard_input(paths: tuple[str, ...]) -> Iterator[str | None]:
         yield str(path)
 
 
-def named(paths: tuple[str, ...], piped: str | None) -> AgentOf:
+def logs_at(paths: tuple[str, ...], stdin_path: str | None) -> AgentOf:
     """List the logs at these paths and URLs, each once. Their agents are unknown."""
-    told: dict[str, LogFile] = {}
+    logs: dict[str, LogFile] = {}
     for path in paths:
-        if path == "-" and piped is not None:
-            found = [LogFile.at(piped)]
+        if path == "-" and stdin_path is not None:
+            path_logs = [LogFile.from_path(stdin_path)]
         else:
-            found = _below_url(path) if is_url(path) else _below(path)
-        for log in found:
-            told.setdefault(log.path if is_url(log.path) else str(Path(log.path).resolve()), log)
-    return dict.fromkeys(told.values(), "")
+            path_logs = _logs_at_url(path) if is_url(path) else _logs_in_path(path)
+        for log in path_logs:
+            logs.setdefault(log.path if is_url(log.path) else str(Path(log.path).resolve()), log)
+    return dict.fromkeys(logs.values(), "")
 
 
-def _below_url(url: str) -> list[LogFile]:
+def _logs_at_url(url: str) -> list[LogFile]:
     try:
-        found = below(url)
+        logs = list_logs(url)
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
         raise InputError(one_line(url), f"cannot be reached ({one_line(why)}): check the address") from None
-    if not found:
+    if not logs:
         raise InputError(one_line(url), "no logs in this folder: pass another")
-    return found
+    return logs
 
 
-def _below(path: str) -> list[LogFile]:
+def _logs_in_path(path: str) -> list[LogFile]:
     name = one_line(click.format_filename(path))
     if not os.path.exists(path):
         raise InputError(name, "no such file or folder: check the path")
-    found = logs_in(Path(path))
-    if not found:
+    paths = find_logs(Path(path))
+    if not paths:
         raise InputError(name, "no logs in this folder: pass another")
-    return [LogFile.at(str(each)) for each in found]
+    return [LogFile.from_path(str(each)) for each in paths]
 
 
 def matching_logs(agents: AgentOf, selection: SessionFilter) -> list[LogFile]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import settings
+from . import snippets
 
 WARNING = "With these settings, the client fails while the proxy is not running, until you undo them."
-FIRST_CHOICE = "This alias in your shell's startup file is safer: if there is no proxy, the client runs without it."
+ALIAS_ADVICE = "This alias in your shell's startup file is safer: if there is no proxy, the client runs without it."
 
 
 class Advice(NamedTuple):
     """Advice for one client, or for one service manager."""
 
-    wrapped: str
+    program: str
     """Program to run with `ibidem wrap` instead; "" if there is none."""
-    where: str
+    target_file: str
     """File for the settings."""
-    text: Callable[[str], str]
+    make_settings: Callable[[str], str]
     """Function that returns the settings for a proxy at an address."""
     notes: tuple[str, ...]
     undo: str
@@ -27,56 +27,56 @@ class Advice(NamedTuple):
 
 
 SERVICE_LEAD = "To start the proxy at login, add this to"
-STARTED = "The proxy must be running. ibidem setup service prints how to start it at login."
+NEEDS_RUNNING_PROXY = "The proxy must be running. ibidem setup service prints how to start it at login."
 
 ADVICE: dict[str, Advice] = {
     "claude": Advice(
         "claude",
         "~/.claude/settings.json (merge it with the existing content)",
-        settings.claude,
+        snippets.claude_settings,
         (
             "It overrides variables of your shell, and the variables that ibidem wrap sets. Use only one of the two.",
             ".claude/settings.json and .claude/settings.local.json in a project override it.",
-            STARTED,
+            NEEDS_RUNNING_PROXY,
         ),
         "Remove these lines from env.",
     ),
     "codex": Advice(
         "codex",
         "~/.codex/config.toml (above the first line that starts with [)",
-        settings.codex,
+        snippets.codex_settings,
         (
             "It does not apply to your own provider (model_provider): set base_url in its table instead.",
             "Start the proxy with --no-websockets: requests that Codex sends through a WebSocket cannot be rewritten.",
-            STARTED,
+            NEEDS_RUNNING_PROXY,
         ),
         "Remove the line.",
     ),
     "opencode": Advice(
         "opencode",
         "~/.config/opencode/opencode.json (merge it with the existing content)",
-        settings.opencode,
-        ("With these settings, ibidem wrap does not route opencode.", STARTED),
+        snippets.opencode_settings,
+        ("With these settings, ibidem wrap does not route opencode.", NEEDS_RUNNING_PROXY),
         "Remove the lines with baseURL.",
     ),
     "ide": Advice(
         "",
         "the settings.json of VS Code, for the Claude Code extension (merge it with the existing content)",
-        settings.ide,
+        snippets.vscode_settings,
         (
             "The Claude Code extensions for VS Code and JetBrains also read ~/.claude/settings.json. ibidem setup "
             "claude covers them, and terminals too.",
             "The Codex extension reads ~/.codex/config.toml: see ibidem setup codex.",
             "Other extensions have a field for the base URL of their provider: {url}/anthropic for Anthropic, "
             "{url}/openai/v1 for OpenAI, {url}/gemini for Google.",
-            STARTED,
+            NEEDS_RUNNING_PROXY,
         ),
         "Remove the setting, and reload the window.",
     ),
     "systemd": Advice(
         "claude",
         "~/.config/systemd/user/ibidem.service",
-        settings.systemd,
+        snippets.systemd_unit,
         (
             "Then: systemctl --user daemon-reload && systemctl --user enable --now ibidem",
             "It does not get variables of your shell. Set proxies and certificates in an override "
@@ -88,21 +88,21 @@ ADVICE: dict[str, Advice] = {
     ),
     "launchd": Advice(
         "claude",
-        f"~/Library/LaunchAgents/{settings.LABEL}.plist",
-        settings.launchd,
+        f"~/Library/LaunchAgents/{snippets.LABEL}.plist",
+        snippets.launchd_plist,
         (
-            f"Then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{settings.LABEL}.plist",
+            f"Then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{snippets.LABEL}.plist",
             "It does not get variables of your shell. Set proxies and certificates in its EnvironmentVariables, and "
             "other settings in ~/Library/Application Support/ibidem/ibidem.toml.",
             "Log: ~/Library/Logs/ibidem.log",
         ),
-        f"launchctl bootout gui/$(id -u)/{settings.LABEL}, and delete the file. First undo the settings of clients.",
+        f"launchctl bootout gui/$(id -u)/{snippets.LABEL}, and delete the file. First undo the settings of clients.",
         lead=SERVICE_LEAD,
     ),
     "statusline": Advice(
         "",
         "~/.claude/settings.json (merge it with the existing content)",
-        settings.statusline,
+        snippets.statusline_settings,
         ("Savings are shown for sessions that use ibidem. All other numbers come from the client.",),
         "Remove statusLine.",
         needs_proxy=False,
@@ -111,17 +111,17 @@ ADVICE: dict[str, Advice] = {
 }
 
 
-def before(advice: Advice) -> list[str]:
+def lines_before(advice: Advice) -> list[str]:
     """Return the lines before the settings: a warning, a safer alternative, and the target file."""
     lines: list[str] = []
     if advice.needs_proxy:
         lines.append(WARNING)
-    if advice.needs_proxy and advice.wrapped:
-        lines += [FIRST_CHOICE, "", f"  alias {advice.wrapped}='ibidem wrap -- {advice.wrapped}'", ""]
-    return [*lines, f"{advice.lead} {advice.where}:", ""]
+    if advice.needs_proxy and advice.program:
+        lines += [ALIAS_ADVICE, "", f"  alias {advice.program}='ibidem wrap -- {advice.program}'", ""]
+    return [*lines, f"{advice.lead} {advice.target_file}:", ""]
 
 
-def after(advice: Advice, url: str) -> list[str]:
+def lines_after(advice: Advice, url: str) -> list[str]:
     """Return the lines after the settings: notes, and how to undo them."""
     check = ["Then run ibidem doctor to check that the proxy is reachable."] if advice.needs_proxy else []
     notes = [note.format(url=url) for note in advice.notes]

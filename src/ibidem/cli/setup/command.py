@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from ...proxy.settings import Settings, base_url, is_loopback
-from ..errors import InputError
+from ...proxy.settings import Settings, is_loopback, normalize_base_url
+from ..command_errors import InputError
 
 CLIENTS = ("claude", "codex", "opencode", "ide", "service", "statusline")
 MANAGERS = {"linux": "systemd", "darwin": "launchd"}
@@ -27,28 +27,28 @@ def setup(client: str, url: str | None, manager: str | None) -> int:
     """
     if manager and client != "service":
         raise click.UsageError(f"--{manager} needs the client service: ibidem setup service --{manager}")
-    from .advice import ADVICE, after, before
+    from .advice import ADVICE, lines_after, lines_before
 
-    advice = ADVICE[_manager(manager) if client == "service" else client]
-    address = _address(url)
-    text = advice.text(address)
-    click.echo("\n".join(before(advice)), err=True)
+    advice = ADVICE[_select_manager(manager) if client == "service" else client]
+    address = _proxy_address(url)
+    text = advice.make_settings(address)
+    click.echo("\n".join(lines_before(advice)), err=True)
     click.echo(text, nl=False)
-    click.echo("\n".join(after(advice, address)), err=True)
+    click.echo("\n".join(lines_after(advice, address)), err=True)
     return 0
 
 
-def _manager(named: str | None) -> str:
-    found = named or MANAGERS.get(sys.platform)
-    if found is None:
+def _select_manager(option: str | None) -> str:
+    manager = option or MANAGERS.get(sys.platform)
+    if manager is None:
         raise InputError("service", "this system has no systemd or launchd: start `ibidem proxy` when you log in")
-    return found
+    return manager
 
 
-def _address(text: str | None) -> str:
-    usual = Settings()
+def _proxy_address(text: str | None) -> str:
+    defaults = Settings()
     try:
-        url = base_url(text) if text is not None else f"http://{usual.host}:{usual.port}"
+        url = normalize_base_url(text) if text is not None else f"http://{defaults.host}:{defaults.port}"
     except ValueError as error:
         raise InputError("--url", str(error)) from None
     from urllib.parse import urlsplit

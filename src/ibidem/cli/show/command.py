@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ...engine import pipeline
-from ..errors import InputError, reason, say
+from ..command_errors import InputError, describe_os_error, print_error
 from ..options import PROFILE, echo_json, format_option, json_option
-from ..reading import Input, ask, open_source
-from ..view.edits import RequestView, view
-from ..writing import output
+from ..output_file import open_output
+from ..request_input import RequestInput, call_library, open_source
+from ..view.edits import RequestView, view_request
 
 if TYPE_CHECKING:
-    from ..logs import FoundLog
+    from ..log_lookup import AgentLog
 
 
 @click.command(short_help="Show the edits of a request, with their reasons.")
@@ -58,43 +58,43 @@ def show(
         from ...render.templates import check_jinja
 
         check_jinja()
-    asked = request is not None or session is not None
+    is_log_requested = request is not None or session is not None
     if file is None:
-        if asked:
+        if is_log_requested:
             raise click.UsageError("--request and --session need a log: pass its path, or a session id")
-        return _show_request(open_source(None), file, profile, format, out, no_color, everything, as_json)
-    found, source = _opened(file, requests_too=asked)
-    if found is not None:
-        from .session import SessionOptions, show_session
+        return _print_request(open_source(None), file, profile, format, out, no_color, everything, as_json)
+    log, source = _open_argument(file, requests_too=is_log_requested)
+    if log is not None:
+        from .show_session import SessionOptions, show_session
 
-        return show_session(found, SessionOptions(request, session, profile, out, no_color, everything, as_json))
-    if asked:
+        return show_session(log, SessionOptions(request, session, profile, out, no_color, everything, as_json))
+    if is_log_requested:
         raise InputError(source.name, "not a known log format: omit --request and --session")
-    return _show_request(source, file, profile, format, out, no_color, everything, as_json)
+    return _print_request(source, file, profile, format, out, no_color, everything, as_json)
 
 
-def _opened(file: str, *, requests_too: bool) -> tuple[FoundLog | None, Input]:
+def _open_argument(file: str, *, requests_too: bool) -> tuple[AgentLog | None, RequestInput]:
     """Open the argument as a log; if it is not a log, return None and the requests in it."""
-    from .. import logs  # importing the log readers takes a while
+    from .. import log_lookup  # importing the log readers takes a while
 
-    empty = Input(file, io.BytesIO())
-    there = file == "-" or os.path.exists(file)
-    if not there and logs.may_be_id(file):
-        return logs.by_id(file), empty
-    if logs.is_elsewhere(file):
-        return logs.read_sessions(file, logs.fetched(file)), empty
-    with open_source(file) as opened:
+    empty = RequestInput(file, io.BytesIO())
+    is_present = file == "-" or os.path.exists(file)
+    if not is_present and log_lookup.may_be_id(file):
+        return log_lookup.find_session_by_id(file), empty
+    if log_lookup.is_url_or_database(file):
+        return log_lookup.read_sessions(file, log_lookup.read_log_bytes(file)), empty
+    with open_source(file) as requests:
         try:
-            data = opened.stream.read()
+            data = requests.stream.read()
         except OSError as error:
-            raise InputError(opened.name, reason(error)) from None
-    if logs.is_log(data, requests_too=requests_too):
-        return logs.read_sessions(file, data), empty
-    return None, replace(opened, stream=io.BytesIO(data))
+            raise InputError(requests.name, describe_os_error(error)) from None
+    if log_lookup.is_log(data, requests_too=requests_too):
+        return log_lookup.read_sessions(file, data), empty
+    return None, replace(requests, stream=io.BytesIO(data))
 
 
-def _show_request(
-    source: Input,
+def _print_request(
+    source: RequestInput,
     file: str | None,
     profile: str,
     format: str | None,
@@ -104,45 +104,45 @@ def _show_request(
     as_json: bool,
 ) -> int:
     with source:
-        found, count = last_readable(source, profile, format)
-    with output(out) as write:
+        request_view, count = view_last_valid(source, profile, format)
+    with open_output(out) as write:
         if out is not None:
             from ..view.page import request_page
 
-            write(request_page(found).encode("utf-8", "replace"))
+            write(request_page(request_view).encode("utf-8", "replace"))
     err = out == "-" or (out is not None and not as_json)
-    _introduce(found, file, count, err or as_json)
+    _print_source(request_view, file, count, err or as_json)
     if as_json:
-        request = found.request
-        edits = [part.as_dict() for part in found.parts]
-        echo_json({**found.figures.as_dict(), "file": request.file, "line": request.line, "edits": edits}, err)
+        request = request_view.request
+        edits = [part.as_dict() for part in request_view.parts]
+        echo_json({**request_view.figures.as_dict(), "file": request.file, "line": request.line, "edits": edits}, err)
         return 0
-    from ..view.columns import draw  # importing rich takes longer than rewriting most requests
+    from ..view.columns import draw_view  # importing rich takes longer than rewriting most requests
 
-    draw(found, sys.stderr if err else sys.stdout, everything=everything, plain=no_color, texts=out is None)
+    draw_view(request_view, sys.stderr if err else sys.stdout, everything=everything, plain=no_color, texts=out is None)
     return 0
 
 
-def last_readable(source: Input, profile: str, format: str | None) -> tuple[RequestView, int]:
+def view_last_valid(source: RequestInput, profile: str, format: str | None) -> tuple[RequestView, int]:
     """Rewrite the last valid request. Return its view and the number of requests. Reports invalid lines after it."""
-    requests = [request for request in source if not request.blank]
+    requests = [request for request in source if not request.is_blank]
     call = partial(pipeline.compact, profile=profile, format=format)
     errors: list[InputError] = []
     for request in reversed(requests):
         try:
-            result = ask(call, request)
+            result = call_library(call, request)
         except InputError as error:
             errors.append(error)
             continue
-        for behind in reversed(errors):
-            say(behind.message)
-        return view(request, result, profile), len(requests)
+        for later_error in reversed(errors):
+            print_error(later_error.message)
+        return view_request(request, result, profile), len(requests)
     raise errors[0]
 
 
-def _introduce(found: RequestView, file: str | None, count: int, err: bool) -> None:
+def _print_source(request_view: RequestView, file: str | None, count: int, err: bool) -> None:
     if file is None:
         click.echo("No file given. Using the bundled sample conversation.", err=err)
-    elif found.request.line is not None:
-        line = f"line {found.request.line:,}, the last valid one"
-        click.echo(f"{found.request.file} has {count:,} request{'s' * (count != 1)}. Showing {line}.", err=err)
+    elif request_view.request.line is not None:
+        line = f"line {request_view.request.line:,}, the last valid one"
+        click.echo(f"{request_view.request.file} has {count:,} request{'s' * (count != 1)}. Showing {line}.", err=err)

@@ -54,6 +54,6 @@ def trial(paths: tuple[str, ...], **asked: Any) -> int:
         raise click.UsageError("this costs money: set a limit with --budget, or see the price with --dry-run")
     if "-" in paths:
         raise click.UsageError("logs are read more than once, so standard input does not work: write it to a file")
-    from .running import TrialOptions, run  # slow to import, and other commands do not need it
+    from .run_trial import TrialOptions, run_trial  # slow to import, and other commands do not need it
 
-    return run(paths, TrialOptions(**asked))
+    return run_trial(paths, TrialOptions(**asked))

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from ...errors import one_line
 from ...recordings import Recording
-from ...recordings.ids import session_id
+from ...recordings.session_ids import session_id
 from ...render.number_format import dollars, percent, plural
 from ...report.measure import ReportSettings
 from ...report.trace import SessionTrace, TracedEdit
-from ..writing import write_private
+from ..output_file import write_private
 from .edits import EditTexts, PositionNames, index_texts
 from .page import EditCards, fill_page
-from .session_request import SessionNames, eviction, moment, part_of
+from .session_request import SessionNames, describe_eviction, format_utc_time, view_traced_edit
 
 MAX_EDITS = 400
 """Largest number of edits in a page."""
@@ -49,8 +49,8 @@ def write_details(recording: Recording, settings: ReportSettings, folder: Path, 
 
 def details_name(recording: Recording, profile: str) -> str:
     """Return the page's file name."""
-    told = "\0".join((recording.path, recording.name, recording.id, profile))
-    digest = hashlib.sha256(told.encode("utf-8", "backslashreplace")).hexdigest()[:10]
+    identity = "\0".join((recording.path, recording.name, recording.id, profile))
+    digest = hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:10]
     words = _UNSAFE.sub("-", f"{recording.agent}-{session_id(recording)}").strip("-")[:60]
     return f"{words}-{digest}.html"
 
@@ -61,14 +61,14 @@ class _PageBudget:
 
     edits: int
     text: int
-    left_out: dict[int, int] = field(default_factory=dict)
+    omitted_edits: dict[int, int] = field(default_factory=dict)
     """Edits that did not fit, by request."""
 
-    def takes(self, number: int, each: TracedEdit) -> bool:
+    def reserve(self, number: int, edit: TracedEdit) -> bool:
         """Return whether an edit of request `number` fits, and count it."""
-        size = sum(map(len, each.edit.removed)) + len(each.edit.added)
+        size = sum(map(len, edit.edit.removed)) + len(edit.edit.added)
         if self.edits < 1 or size > self.text:
-            self.left_out[number] = self.left_out.get(number, 0) + 1
+            self.omitted_edits[number] = self.omitted_edits.get(number, 0) + 1
             return False
         self.edits, self.text = self.edits - 1, self.text - size
         return True
@@ -88,45 +88,49 @@ def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int 
     positions: dict[int, tuple[PositionNames, str]] = {}
     sections = []
     for number, edits in trace.edits_by_request():
-        shown = [edit for edit in edits if budget.takes(number, edit)]
-        if not shown:
+        page_edits = [edit for edit in edits if budget.reserve(number, edit)]
+        if not page_edits:
             continue
         segment = trace.segment_of(number)
         if segment not in positions:
-            positions[segment] = _positions(trace, last[segment])
+            positions[segment] = _position_names(trace, last[segment])
         names, tag = positions[segment]
-        parts = [part_of(edit, names, number, trace.requests[number].points) for edit in shown]
+        parts = [view_traced_edit(edit, names, number, trace.requests[number].points) for edit in page_edits]
         sections.append(_Section(number, EditCards(EditTexts(tag=tag, parts=parts))))
     return fill_page(
         "session.html",
         trace=trace,
-        names=SessionNames.of(trace.session, trace.profile),
-        summary=_summary(trace),
+        names=SessionNames.from_session(trace.session, trace.profile),
+        summary=_summary_line(trace),
         sections=sections,
         linked={section.number for section in sections},
-        skipped=budget.left_out,
-        command=_command(trace),
-        moment=moment,
-        eviction=eviction,
+        skipped=budget.omitted_edits,
+        command=_show_command(trace),
+        moment=format_utc_time,
+        eviction=describe_eviction,
         MAX_ROWS=MAX_ROWS,
         MAX_COMMANDS=MAX_COMMANDS,
     )
 
 
-def _positions(trace: SessionTrace, last: int) -> tuple[PositionNames, str]:
+def _position_names(trace: SessionTrace, last: int) -> tuple[PositionNames, str]:
     """Return names and tag from the last request of a segment. The segment's other requests are prefixes of it."""
-    given = trace.request_at(last)
-    tag = index_texts(given)[1]
-    return PositionNames(given, tag), tag
+    request = trace.request_at(last)
+    tag = index_texts(request)[1]
+    return PositionNames(request, tag), tag
 
 
-def _summary(trace: SessionTrace) -> str:
-    paid, would_pay = trace.spent(0, len(trace))
-    saved = f"{dollars(paid - would_pay)} saved ({percent(1 - would_pay / paid)})" if paid else "no known cost"
-    return f"{plural(len(trace), 'request')}: {dollars(paid)} as sent, {dollars(would_pay)} with ibidem, {saved}"
+def _summary_line(trace: SessionTrace) -> str:
+    paid_dollars, would_pay = trace.costs_between(0, len(trace))
+    savings_text = (
+        f"{dollars(paid_dollars - would_pay)} saved ({percent(1 - would_pay / paid_dollars)})"
+        if paid_dollars
+        else "no known cost"
+    )
+    return f"{plural(len(trace), 'request')}: {dollars(paid_dollars)} as sent, {dollars(would_pay)} with ibidem, {savings_text}"
 
 
-def _command(trace: SessionTrace) -> str:
+def _show_command(trace: SessionTrace) -> str:
     """Return the `ibidem show` command for the session, to which `--request N` can be added."""
     session = trace.session
     words = ["ibidem show", shlex.quote(session.path)]

@@ -11,20 +11,20 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from ... import formats
-from ...calls import arguments, label_of
 from ...engine.pipeline import Compacted
 from ...errors import one_line
 from ...markers import codetether
 from ...markers.backref import ABOVE, Marker, Source
-from ...markers.layout import Shown, parsed
-from ...markers.numbering import NumberedText, Sources
+from ...markers.layout import VisibleText, parse_markers
+from ...markers.source_numbers import NumberedText, SourceNumbers
 from ...model import Conversation, Message, Path, to_json
 from ...plan import Edit
 from ...rules.demands import position_text
-from ...tokens import counter
+from ...tokens import counter_for
+from ...tool_arguments import arguments_by_name, call_label
 from ...wire import open_document
-from ..reading import InputRequest
-from .summary import BeforeAfter, CompactSummary
+from ..request_input import InputRequest
+from .compact_summary import BeforeAfter, CompactSummary
 
 LineStyle = Literal["kept", "gone", "new", "marker"]
 
@@ -80,7 +80,7 @@ class LinkTarget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ViewPart:
+class EditView:
     """An edit with everything that is shown for it."""
 
     edit: Edit
@@ -115,41 +115,41 @@ class EditTexts:
     """The edits of a request, and the texts that their markers point at."""
 
     tag: str = ""
-    parts: list[ViewPart] = field(default_factory=list)
+    parts: list[EditView] = field(default_factory=list)
     places: dict[Source, NumberedText] = field(default_factory=dict)
     """Every text that a marker can point at, as it is sent."""
-    _shown: dict[Source, Shown] = field(default_factory=dict)
+    _shown: dict[Source, VisibleText] = field(default_factory=dict)
 
     def target(self, line: ViewLine) -> LinkTarget | None:
         """Return the target of a marker line; None for other lines and unknown targets."""
         if line.look != "marker":
             return None
-        place = self._pointed_at(line)
+        place = self._find_target(line)
         if place is None:
             return None
         lines = place.text.split("\n")
         marker = line.marker
         if marker is None or not marker.unit:
             return LinkTarget(place.source, lines)
-        shown = self.shown(place.source)
-        if shown.layout.comma:  # the units are items of one long line, so the target is the whole line
+        visible = self.shown(place.source)
+        if visible.layout.comma:  # the units are items of one long line, so the target is the whole line
             return LinkTarget(place.source, lines)
-        first = shown.position(marker)
+        first = visible.find_position(marker)
         if first < 0:
             return LinkTarget(place.source, lines)
         return LinkTarget(place.source, lines[first : first + marker.last - marker.first + 1], first)
 
-    def shown(self, source: Source) -> Shown:
+    def shown(self, source: Source) -> VisibleText:
         """Return the parsed layout of a source, which maps units of markers to lines."""
         if source not in self._shown:
-            self._shown[source] = Shown.of(self.places[source].text, self.tag)
+            self._shown[source] = VisibleText.from_text(self.places[source].text, self.tag)
         return self._shown[source]
 
-    def _pointed_at(self, line: ViewLine) -> NumberedText | None:
+    def _find_target(self, line: ViewLine) -> NumberedText | None:
         if line.marker is not None:
             return self.places.get(line.marker.source) if line.marker.source else None
-        named = _CALL_ID.search(line.text)
-        results = (place for place in self.places.values() if named and place.call_id == named[1])
+        match = _CALL_ID.search(line.text)
+        results = (place for place in self.places.values() if match and place.call_id == match[1])
         return next(results, None)
 
 
@@ -161,63 +161,65 @@ class RequestView(EditTexts):
     figures: CompactSummary
 
 
-def view(request: InputRequest, result: Compacted, profile: str) -> RequestView:
+def view_request(request: InputRequest, result: Compacted, profile: str) -> RequestView:
     """Return the view of a request from the result of `compact`."""
     figures = CompactSummary(request.where, profile)
     figures.add(request, result)
     if result.conversation is None:
         return RequestView(request=request, figures=figures)
-    given = formats.parse(open_document(request.data).value, formats.named(result.format))
+    conversation = formats.parse_request(open_document(request.data).value, formats.format_named(result.format))
     places, tag = index_texts(result.conversation)
-    model = given.head.get("model")
-    count = counter(model if isinstance(model, str) else None)
-    names = PositionNames(given, tag)
+    model = conversation.head.get("model")
+    count = counter_for(model if isinstance(model, str) else None)
+    names = PositionNames(conversation, tag)
     parts = [
-        names.part(edit, BeforeAfter(sum(map(count, edit.removed)), count(sent_text(edit))))
+        names.view_edit(edit, BeforeAfter(sum(map(count, edit.removed)), count(sent_text(edit))))
         for edit in sorted(result.plan, key=lambda edit: edit.message)
     ]
     return RequestView(request=request, figures=figures, tag=tag, parts=parts, places=places)
 
 
-def index_texts(sent: Conversation) -> tuple[dict[Source, NumberedText], str]:
+def index_texts(conversation: Conversation) -> tuple[dict[Source, NumberedText], str]:
     """Return all texts of a request that a marker can point at, and the tag of its markers."""
-    sources = Sources()
-    return {place.source: place for message in sent.messages for place in sources.read(message)}, sources.tag
+    sources = SourceNumbers()
+    return {
+        place.source: place for message in conversation.messages for place in sources.number_texts(message)
+    }, sources.tag
 
 
 class PositionNames:
     """Display names of the positions in a request. They are also valid for every request that is a prefix of it."""
 
-    def __init__(self, given: Conversation, tag: str) -> None:
-        self._given, self._tag = given, tag
-        self._names = _names(given)
+    def __init__(self, conversation: Conversation, tag: str) -> None:
+        self._given, self._tag = conversation, tag
+        self._names = _name_positions(conversation)
 
-    def part(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> ViewPart:
+    def view_edit(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> EditView:
         """Return the view of an edit."""
-        original, sent = "\n".join(edit.removed), sent_text(edit)
-        whole = self._names.get((edit.message, ()), (None, ""))
-        source, name = self._names.get((edit.message, edit.path), whole)
+        original, new_text = "\n".join(edit.removed), sent_text(edit)
+        message_name = self._names.get((edit.message, ()), (None, ""))
+        source, name = self._names.get((edit.message, edit.path), message_name)
         position = position_text(self._given, Message(edit.message, "", (), None), edit.path)
-        lined_up = list(blocks(original, sent, self._tag, source))
-        return ViewPart(edit, position, name, source, original, sent, tokens, lined_up, facts)
+        edit_blocks = list(align_blocks(original, new_text, self._tag, source))
+        return EditView(edit, position, name, source, original, new_text, tokens, edit_blocks, facts)
 
 
-def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, str]]:
+def _name_positions(conversation: Conversation) -> dict[tuple[int, Path], tuple[Source | None, str]]:
     """Return source and display name by position: the result, the call, or the message's role."""
     names: dict[tuple[int, Path], tuple[Source | None, str]] = {}
-    sources = Sources()
+    sources = SourceNumbers()
     calls = 0
-    for message in given.messages:
+    for message in conversation.messages:
         names[message.index, ()] = (None, f"{message.role} message")
-        for place in sources.read(message):
+        for place in sources.number_texts(message):
             if place.segment is not None:
-                name = ", ".join(filter(None, (str(place.source), place.asked.label)))
+                name = ", ".join(filter(None, (str(place.source), place.call.label)))
                 names[message.index, place.segment.path] = (place.source, name)
         for call in message.calls:
             calls += 1
             names[message.index, call.input_path] = (
                 None,
-                f"call {calls}, {label_of(call.name, arguments(call))}",
+                f"call {calls}, {call_label(call.name, arguments_by_name(call))}",
             )
     return names
 
@@ -229,22 +231,24 @@ def sent_text(edit: Edit) -> str:
     return "" if edit.value is None else to_json(edit.value)
 
 
-def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
+def align_blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
     """Align both texts line by line."""
-    old, new = _lines(original), _lines(sent)
-    found = parsed(sent, new, tag)
-    markers = {at: each._replace(source=source) if each.source == ABOVE else each for at, each in found.items()}
-    for same, first, last, start, end in _lined_up(old, new):
+    old, new = _split_lines(original), _split_lines(sent)
+    parsed_markers = parse_markers(sent, new, tag)
+    markers = {
+        at: each._replace(source=source) if each.source == ABOVE else each for at, each in parsed_markers.items()
+    }
+    for is_equal, first, last, start, end in _align_lines(old, new):
         yield Block(
-            [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],
+            [ViewLine(old[place], "kept" if is_equal else "gone", place) for place in range(first, last)],
             [
-                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, markers.get(place))
+                ViewLine(new[place], "kept", place) if is_equal else _make_line(new[place], place, markers.get(place))
                 for place in range(start, end)
             ],
         )
 
 
-def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+def _align_lines(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
     """Yield aligned line ranges of both texts: an equality flag, then start and end in each text.
 
     In long texts, each new line is aligned with its next occurrence in the old text.
@@ -258,34 +262,34 @@ def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, 
         places.setdefault(line, []).append(place)
     at = start = 0
     while start < len(new):
-        end, there = start, len(old)
-        while end < len(new) and (there := _next(places, new[end], at)) < 0:
+        end, next_at = start, len(old)
+        while end < len(new) and (next_at := _next_occurrence(places, new[end], at)) < 0:
             end += 1
-        there = there if end < len(new) else len(old)
-        if at < there or start < end:
-            yield False, at, there, start, end
-        at, start = there, end
+        next_at = next_at if end < len(new) else len(old)
+        if at < next_at or start < end:
+            yield False, at, next_at, start, end
+        at, start = next_at, end
         while at < len(old) and end < len(new) and old[at] == new[end]:
             at, end = at + 1, end + 1
         if start < end:
-            yield True, there, at, start, end
+            yield True, next_at, at, start, end
         start = end
     if at < len(old):
         yield False, at, len(old), start, start
 
 
-def _next(places: dict[str, list[int]], line: str, at: int) -> int:
+def _next_occurrence(places: dict[str, list[int]], line: str, at: int) -> int:
     """Return the index of a line's next occurrence from `at` on; -1 if there is none."""
-    found = places.get(line, [])
-    number = bisect_left(found, at)
-    return found[number] if number < len(found) else -1
+    occurrences = places.get(line, [])
+    number = bisect_left(occurrences, at)
+    return occurrences[number] if number < len(occurrences) else -1
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def _looked_at(line: str, place: int, marker: Marker | None) -> ViewLine:
+def _make_line(line: str, place: int, marker: Marker | None) -> ViewLine:
     return ViewLine(line, "marker" if marker or line.startswith(FOREIGN_MARKERS) else "new", place, marker)
 
 
@@ -308,11 +312,11 @@ def escape_controls(text: str) -> str:
     return one_line(text.expandtabs(4))
 
 
-def left_out(lines: list[ViewLine]) -> str:
+def collapsed_label(lines: list[ViewLine]) -> str:
     """Return the text that replaces collapsed lines."""
     return f"… {len(lines):,} lines …"
 
 
-def change(tokens: BeforeAfter) -> str:
+def format_token_change(tokens: BeforeAfter) -> str:
     """Format the tokens before and after an edit."""
     return f"{tokens.before:,} → {tokens.after:,} tokens"

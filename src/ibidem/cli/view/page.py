@@ -6,9 +6,9 @@ from typing import Any
 
 from ...markers.backref import Source
 from ...render.templates import fill_template, page_assets, read_asset
-from .edits import EditTexts, RequestView, ViewPart, change, collapse_runs, left_out
+from .compact_summary import BeforeAfter
+from .edits import EditTexts, EditView, RequestView, collapse_runs, collapsed_label, format_token_change
 from .session_request import LoggedRequest
-from .summary import BeforeAfter
 
 TOOLTIP_LINES = 12
 """Lines of a target in a marker's tooltip."""
@@ -21,22 +21,22 @@ def request_page(view: RequestView) -> str:
     return fill_page("request.html", view=view, cards=EditCards(view))
 
 
-def logged_page(shown: LoggedRequest) -> str:
+def logged_page(request: LoggedRequest) -> str:
     """Return the page of a request of a recorded session."""
-    change = BeforeAfter(round(shown.found.before), round(shown.found.after))
-    return fill_page("logged_request.html", shown=shown, tokens_change=change, cards=EditCards(shown.texts))
+    change = BeforeAfter(round(request.traced_request.before), round(request.traced_request.after))
+    return fill_page("logged_request.html", shown=request, tokens_change=change, cards=EditCards(request.texts))
 
 
 def fill_page(name: str, **values: Any) -> str:
     """Fill a template with our styles, scripts and helpers."""
     # The widths of bars are inline styles, which the content security policy must allow.
-    assets = page_assets(_asset("page.css"), _asset("page.js"), style_policy="'unsafe-inline'")
-    helpers = {"change": change, "collapse_runs": collapse_runs, "left_out": left_out}
+    assets = page_assets(_read_asset("page.css"), _read_asset("page.js"), style_policy="'unsafe-inline'")
+    helpers = {"change": format_token_change, "collapse_runs": collapse_runs, "left_out": collapsed_label}
     limits = {"TOOLTIP_LINES": TOOLTIP_LINES, "TIP_WIDTH": TIP_WIDTH}
     return fill_template(f"cli/view/{name}", **assets, **helpers, **limits, **values)
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return read_asset(__package__, name)
 
 
@@ -45,15 +45,15 @@ class EditCards:
 
     def __init__(self, view: EditTexts) -> None:
         self.view = view
-        sent = [line for part in view.parts for block in part.blocks for line in block.sent]
-        self.targets = {line: target for line in sent if (target := view.target(line)) is not None}
+        sent_lines = [line for part in view.parts for block in part.blocks for line in block.sent]
+        self.targets = {line: target for line in sent_lines if (target := view.target(line)) is not None}
         self._anchors = {(target.source, target.first) for target in self.targets.values()}
-        edited = {part.source for part in view.parts}
-        wanted = dict.fromkeys(target.source for target in self.targets.values())
-        self.beside = [source for source in wanted if source not in edited]
+        edited_sources = {part.source for part in view.parts}
+        target_sources = dict.fromkeys(target.source for target in self.targets.values())
+        self.beside = [source for source in target_sources if source not in edited_sources]
         """Targets of markers that are not edited themselves. They are shown below the edits."""
 
-    def sent_source(self, part: ViewPart) -> Source | None:
+    def sent_source(self, part: EditView) -> Source | None:
         """Return the source of an edit if its text is a marker's target. A later edit may have replaced the text."""
         place = self.view.places.get(part.source) if part.source else None
         return part.source if place is not None and place.text == part.sent else None

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from math import ceil, isfinite
 from typing import Any
 
-from ...billing.budget import Point, Reason
+from ...billing.revision_budget import PricedRevision, Reason
 from ...errors import one_line
-from ...plan import Plan, apply
+from ...plan import Plan, apply_plan
 from ...recordings import Recording
-from ...recordings.ids import session_id
+from ...recordings.session_ids import session_id
 from ...render.number_format import NO_NUMBER, dollars, percent, plural, tokens
 from ...report.trace import SessionTrace, TracedEdit, TracedRequest
-from .edits import EditTexts, PositionNames, ViewPart, index_texts
-from .summary import BeforeAfter
+from .compact_summary import BeforeAfter
+from .edits import EditTexts, EditView, PositionNames, index_texts
 
 REASON_WORDS: dict[Reason, str] = {
     "cold cache": "the provider's cache had expired, so there was no extra cost",
@@ -40,7 +40,7 @@ class SessionNames:
     id: str
 
     @classmethod
-    def of(cls, session: Recording, profile: str) -> SessionNames:
+    def from_session(cls, session: Recording, profile: str) -> SessionNames:
         """Return the names of a session."""
         name = session_id(session)
         title = session.title or session.project or name
@@ -56,13 +56,13 @@ class LoggedRequest:
     names: SessionNames
     number: int
     total: int
-    found: TracedRequest
-    spent: tuple[float, float]
+    traced_request: TracedRequest
+    dollars_so_far: tuple[float, float]
     """Cost in dollars of all requests up to this one, as sent and with Ibidem."""
     edits: list[TracedEdit]
     texts: EditTexts
     """Texts of the edits that are shown."""
-    hidden: int
+    hidden_count: int
     """Number of edits from earlier requests that are not shown."""
     previous: int | None
     next: int | None
@@ -73,8 +73,8 @@ class LoggedRequest:
     @property
     def when(self) -> str:
         """Time of the request."""
-        at = self.found.step.sent.at
-        return "" if at is None else moment(at)
+        at = self.traced_request.step.sent.at
+        return "" if at is None else format_utc_time(at)
 
     @property
     def title(self) -> str:
@@ -83,62 +83,71 @@ class LoggedRequest:
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Table rows: tokens and dollars of this request, and dollars so far, each before, after and saved."""
-        found = self.found
-        paid, would_pay = self.spent
+        traced = self.traced_request
+        paid_dollars, would_pay = self.dollars_so_far
         return [
             ("", "as sent", "with ibidem", "saved"),
-            ("tokens", tokens(found.before), tokens(found.after), _share(found.before, found.after)),
-            ("dollars", dollars(found.paid), dollars(found.would_pay), _share(found.paid, found.would_pay)),
-            (f"dollars, requests 1-{self.number:,}", dollars(paid), dollars(would_pay), _share(paid, would_pay)),
+            ("tokens", tokens(traced.before), tokens(traced.after), _saved_share(traced.before, traced.after)),
+            ("dollars", dollars(traced.paid), dollars(traced.would_pay), _saved_share(traced.paid, traced.would_pay)),
+            (
+                f"dollars, requests 1-{self.number:,}",
+                dollars(paid_dollars),
+                dollars(would_pay),
+                _saved_share(paid_dollars, would_pay),
+            ),
         ]
 
     @property
     def notes(self) -> list[str]:
         """Sentences about evictions in this request, and about edits that are not shown."""
-        new = self.found.new
-        lines = [told for point in self.found.points if (told := eviction(point, self.found))]
+        new = self.traced_request.new
+        lines = [
+            sentence
+            for point in self.traced_request.points
+            if (sentence := describe_eviction(point, self.traced_request))
+        ]
         lines.append(f"{plural(new, 'new edit')} in this request." if new else "No new edits in this request.")
-        if self.hidden:
+        if self.hidden_count:
             noun = "more edit" if new else "edit"
-            lines.append(f"{plural(self.hidden, noun)} from earlier requests: --all shows them.")
+            lines.append(f"{plural(self.hidden_count, noun)} from earlier requests: --all shows them.")
         return lines
 
     @property
     def neighbours(self) -> list[tuple[str, int]]:
         """Labels and numbers of requests that the user may want to see next."""
-        found = []
+        rows = []
         if self.number > 1:
-            found.append(("previous request", self.number - 1))
+            rows.append(("previous request", self.number - 1))
         if self.number < self.total:
-            found.append(("next request", self.number + 1))
-        known = {number for _, number in found}
-        edited = (("previous with new edits", self.previous), ("next with new edits", self.next))
-        return [*found, *((words, number) for words, number in edited if number and number not in known)]
+            rows.append(("next request", self.number + 1))
+        numbers = {number for _, number in rows}
+        edited_requests = (("previous with new edits", self.previous), ("next with new edits", self.next))
+        return [*rows, *((words, number) for words, number in edited_requests if number and number not in numbers)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object for `--json`."""
-        found = self.found
+        traced = self.traced_request
         return {
             "request": self.number,
             "requests": self.total,
-            "at": found.step.sent.at,
-            "model": found.step.sent.model or None,
-            "tokens": {"before": round(found.before), "after": round(found.after)},
-            "dollars": {"before": found.paid, "after": found.would_pay},
-            "dollars_so_far": {"before": self.spent[0], "after": self.spent[1]},
-            "new_edits": found.new,
-            "evictions": [_point(point) for point in found.points],
-            "dollars_rewritten": found.rewritten,
+            "at": traced.step.sent.at,
+            "model": traced.step.sent.model or None,
+            "tokens": {"before": round(traced.before), "after": round(traced.after)},
+            "dollars": {"before": traced.paid, "after": traced.would_pay},
+            "dollars_so_far": {"before": self.dollars_so_far[0], "after": self.dollars_so_far[1]},
+            "new_edits": traced.new,
+            "evictions": [_revision_row(point) for point in traced.points],
+            "dollars_rewritten": traced.rewritten,
             "previous_with_new_edits": self.previous,
             "next_with_new_edits": self.next,
             "edits": [
-                {**part.as_dict(), "position": part.position, "name": part.name, **_edit(each)}
+                {**part.as_dict(), "position": part.position, "name": part.name, **_edit_row(each)}
                 for part, each in zip(self.texts.parts, self.edits, strict=True)
             ],
         }
 
 
-def _edit(each: TracedEdit) -> dict[str, Any]:
+def _edit_row(each: TracedEdit) -> dict[str, Any]:
     return {
         "since_request": each.since + 1,
         "changes_what_was_sent": each.revises,
@@ -148,7 +157,7 @@ def _edit(each: TracedEdit) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _revision_row(point: PricedRevision) -> dict[str, Any]:
     return {
         "reason": point.reason,
         "tokens_removed": point.removed,
@@ -157,39 +166,43 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def logged_request(trace: SessionTrace, number: int, command: str, *, everything: bool, linked: bool) -> LoggedRequest:
+def view_logged_request(
+    trace: SessionTrace, number: int, command: str, *, everything: bool, with_targets: bool
+) -> LoggedRequest:
     """Return request `number` (from 0) of a session. `linked` includes the targets of markers."""
-    edits = trace.edits(number)
-    shown = edits if everything else [each for each in edits if each.since == number]
-    given = trace.request_at(number)
-    sent = apply(given, Plan(tuple(each.edit for each in edits))) if linked else given
-    places, tag = index_texts(sent)
-    names = PositionNames(given, tag)
-    parts = [part_of(each, names, number, trace.requests[each.since].points) for each in shown]
-    edited = [place for place, each in enumerate(trace.requests) if each.new]
+    edits = trace.edits_at(number)
+    page_edits = edits if everything else [each for each in edits if each.since == number]
+    conversation = trace.request_at(number)
+    sent_conversation = (
+        apply_plan(conversation, Plan(tuple(each.edit for each in edits))) if with_targets else conversation
+    )
+    places, tag = index_texts(sent_conversation)
+    names = PositionNames(conversation, tag)
+    parts = [view_traced_edit(each, names, number, trace.requests[each.since].points) for each in page_edits]
+    edited_indexes = [place for place, each in enumerate(trace.requests) if each.new]
     return LoggedRequest(
-        names=SessionNames.of(trace.session, trace.profile),
+        names=SessionNames.from_session(trace.session, trace.profile),
         number=number + 1,
         total=len(trace),
-        found=trace.requests[number],
-        spent=trace.spent(0, number + 1),
-        edits=shown,
-        texts=EditTexts(tag=tag, parts=parts, places=places if linked else {}),
-        hidden=len(edits) - len(shown),
-        previous=max((place + 1 for place in edited if place < number), default=None),
-        next=min((place + 1 for place in edited if place > number), default=None),
+        traced_request=trace.requests[number],
+        dollars_so_far=trace.costs_between(0, number + 1),
+        edits=page_edits,
+        texts=EditTexts(tag=tag, parts=parts, places=places if with_targets else {}),
+        hidden_count=len(edits) - len(page_edits),
+        previous=max((place + 1 for place in edited_indexes if place < number), default=None),
+        next=min((place + 1 for place in edited_indexes if place > number), default=None),
         command=command,
     )
 
 
-def part_of(each: TracedEdit, names: PositionNames, number: int, points: Sequence[Point]) -> ViewPart:
+def view_traced_edit(each: TracedEdit, names: PositionNames, number: int, points: Sequence[PricedRevision]) -> EditView:
     """Return an edit of request `number` with its savings. `points` are the revisions of the request that made it."""
-    facts = [_since(each, number, points), _saving(each, each.since == number)]
+    facts = [_edit_origin(each, number, points), _savings_text(each, each.since == number)]
     change = BeforeAfter(round(each.before), round(each.after))
-    return names.part(each.edit, change, "; ".join(filter(None, facts)))
+    return names.view_edit(each.edit, change, "; ".join(filter(None, facts)))
 
 
-def _since(each: TracedEdit, number: int, points: Iterable[Point]) -> str:
+def _edit_origin(each: TracedEdit, number: int, points: Iterable[PricedRevision]) -> str:
     where = "here" if each.since == number else f"in request {each.since + 1:,}"
     if each.revises:
         reason = next((point.reason for point in points), "")
@@ -197,22 +210,22 @@ def _since(each: TracedEdit, number: int, points: Iterable[Point]) -> str:
     return "" if each.since == number else f"since request {each.since + 1:,}"
 
 
-def _saving(each: TracedEdit, new: bool) -> str:
-    so_far = "" if new else f", {dollars(each.saved_so_far)} so far"
+def _savings_text(each: TracedEdit, is_new: bool) -> str:
+    so_far = "" if is_new else f", {dollars(each.saved_so_far)} so far"
     return f"saved: {dollars(each.saved)} in this request{so_far}, {dollars(each.saved_in_all)} in the whole session"
 
 
-def eviction(point: Point, found: TracedRequest) -> str:
+def describe_eviction(point: PricedRevision, traced: TracedRequest) -> str:
     """Describe a revision: evicted tokens, reason, cost of the cache rewrite, and when it pays off."""
-    told = f"Evicted here: {tokens(point.removed)} tokens that were already sent ({REASON_WORDS[point.reason]})."
+    sentence = f"Evicted here: {tokens(point.removed)} tokens that were already sent ({REASON_WORDS[point.reason]})."
     if point.rewritten:
-        told += f" The text after them was written to the cache again, for {dollars(found.rewritten)}"
+        sentence += f" The text after them was written to the cache again, for {dollars(traced.rewritten)}"
         paid_back = isfinite(point.break_even) and point.break_even
-        told += f"; this pays off after {plural(ceil(point.break_even), 'more request')}." if paid_back else "."
-    return told
+        sentence += f"; this pays off after {plural(ceil(point.break_even), 'more request')}." if paid_back else "."
+    return sentence
 
 
-def moment(at: float) -> str:
+def format_utc_time(at: float) -> str:
     """Format a time in UTC; "" if it is out of range."""
     try:
         return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
@@ -220,5 +233,5 @@ def moment(at: float) -> str:
         return ""
 
 
-def _share(before: float, after: float) -> str:
+def _saved_share(before: float, after: float) -> str:
     return percent(1 - after / before) if before else NO_NUMBER

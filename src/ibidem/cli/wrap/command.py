@@ -27,6 +27,6 @@ def wrap(command: tuple[str, ...], listed: bool, **flags: Any) -> int:
     """
     if not command and not listed:
         raise click.UsageError("Pass a command: ibidem wrap -- COMMAND")
-    from .running import run, show  # imports asyncio
+    from .run_wrapped import print_clients, run_wrapped  # imports asyncio
 
-    return show(command, flags) if listed else run(command, flags)
+    return print_clients(command, flags) if listed else run_wrapped(command, flags)

@@ -63,51 +63,51 @@ class Acceptor:
         for each in sockets:
             each.setblocking(False)
             each.listen(BACKLOG)
-        self._resume()
+        self._resume_accepting()
 
     def close(self) -> None:
         """Accept the connections in the queue, then close the sockets."""
         for each in self._sockets:
             self._loop.remove_reader(each)
-            self._accept(each)  # the system would reset connections that wait in the queue
+            self._accept_clients(each)  # the system would reset connections that wait in the queue
         if self._retry is not None:
             self._retry.cancel()
         for each in self._sockets:
             each.close()
         self._sockets = ()
 
-    def _resume(self) -> None:
+    def _resume_accepting(self) -> None:
         self._retry = None
         for each in self._sockets:
-            self._loop.add_reader(each, self._accept, each)
+            self._loop.add_reader(each, self._accept_clients, each)
 
-    def _pause(self) -> None:
+    def _pause_accepting(self) -> None:
         for each in self._sockets:
             self._loop.remove_reader(each)
-        self._retry = self._loop.call_later(RETRY_SECONDS, self._resume)
+        self._retry = self._loop.call_later(RETRY_SECONDS, self._resume_accepting)
         if self._loop.time() >= self._next_warning:
             self._next_warning = self._loop.time() + WARNING_SECONDS
             log.warning(SHORTAGE)
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept_clients(self, listening: socket.socket) -> None:
         for _ in range(BACKLOG):
             try:
                 # Check before accepting: an accepted client cannot go back into the queue, and would use the reserve.
                 os.close(number := os.dup(listening.fileno()))
                 if not has_room(number):
-                    self._pause()
+                    self._pause_accepting()
                     return
                 connection, _address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                self._pause()
+                self._pause_accepting()
                 return
-            task = asyncio.ensure_future(self._serve(connection))
+            task = asyncio.ensure_future(self._serve_client(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve_client(self, connection: socket.socket) -> None:
         with suppress(OSError):  # the client may have disconnected
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -20,46 +20,46 @@ from typing import IO, Any, Self
 from aiohttp import web
 from msgspec.structs import replace
 
-from ...billing.input_estimate import NOTHING_NEW, NewPart, Reckoned
-from ...billing.lifetimes import Pauses
-from ...engine.marking import CacheSettings
+from ...billing.cache_ttl import IdleTimes
+from ...billing.input_estimate import NO_INPUT, InputEstimate, LazyInputEstimate
+from ...engine.breakpoint_placement import CacheSettings
 from ...environment import store_target
 from ...errors import IbidemError
-from ...live.conversation import AnsweredRequest, Counted, Deviation, LiveConversation, SentRequest
+from ...live.conversation import AnsweredRequest, LiveConversation, ProviderCount, SentRequest, UnreportedSend
 from ...live.fallback import (
     after_rejections,
-    bare,
     continue_without_thinking,
     fall_back,
     needs_known_start,
     next_body,
-    replayed,
+    original_result,
+    rebuild_sent_prefix,
 )
 from ...live.live import Rewriter
-from ...live.pool import Errand, TooLate, Workers
+from ...live.pool import TooLate, Workers, WorkerTask
 from ...live.recognition import Conversations
-from ...live.types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, whereabouts
+from ...live.types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, error_location
 from ...providers.default_upstreams import DefaultUpstreams
 from ...providers.headers import Headers
 from ...store import Limits, Store, open_store
-from ..allocator import give_back, use_one_arena
-from ..books import records
-from ..books.gains import GainsWriter
-from ..books.guard import Guard
-from ..books.records import Records
-from ..books.taken import recorder_of
-from ..books.telemetry import telemetry_of
-from ..compacting import is_compact
-from ..experiment import Coin, is_measured, shared_key
-from ..hooks import ToolHooks
-from ..page import pages, switching
+from ..accounting import live_stats
+from ..accounting.capture import open_recorder
+from ..accounting.error_barrier import ErrorBarrier
+from ..accounting.live_stats import LiveStats
+from ..accounting.telemetry import open_telemetry
+from ..accounting.usage_writer import UsageWriter
+from ..allocator import return_free_memory, use_one_arena
+from ..claude_hooks import ToolHooks
+from ..compact_endpoint import is_compact_request
+from ..experiment import RandomAssigner, is_only_measured, load_shared_key
+from ..page import admin_pages, pause_control
 from ..settings import Settings
 from ..warmup import WarmUp
-from .client_side import error_response, page_response, pairs
-from .compacted import compacted
-from .driver import Driver
-from .own_pages import answered
-from .upstreams import Upstreams, egress_of
+from .admin_routes import handle_admin
+from .compact_route import handle_compact
+from .exchange_driver import Driver
+from .response_writer import decode_headers, error_response, page_response
+from .upstreams import Upstreams, find_egress
 
 log = logging.getLogger("ibidem")
 
@@ -105,42 +105,44 @@ class Proxy:
         settings: Settings,
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        pauses: Pauses | None = None,
-        gains: GainsWriter | None = None,
+        pauses: IdleTimes | None = None,
+        gains: UsageWriter | None = None,
     ) -> None:
         """`pauses`: idle times of the user so far, to choose a TTL. `gains`: writer for the usage database."""
         self.settings = settings
         self.clock = clock
-        self.egress = egress_of(settings.upstreams)  # may raise, so before anything is opened
-        self.default_upstreams = DefaultUpstreams.among(settings.upstreams, settings.regions)
-        self.telemetry = telemetry_of(settings)  # may raise too
-        self.log_file = _opened_log(settings.json_log) if settings.json_log else None
+        self.egress = find_egress(settings.upstreams)  # may raise, so before anything is opened
+        self.default_upstreams = DefaultUpstreams.from_upstreams(settings.upstreams, settings.regions)
+        self.telemetry = open_telemetry(settings)  # may raise too
+        self.log_file = _open_log(settings.json_log) if settings.json_log else None
         self._log_full = False
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
-        self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
+        self.assigner = (
+            RandomAssigner(load_shared_key(self.store), settings.trial) if settings.trial is not None else None
+        )
         # Processes that share a port get requests for each other's pages, so ids must be unique among them.
         prefix = f"p{os.getpid()}-" if settings.reuse_port else ""
-        most = int((1 - records.PAGE_SHARE) * settings.memory_mb * 2**20)
+        memory_bytes = int((1 - live_stats.PAGE_SHARE) * settings.memory_mb * 2**20)
         self.conversations = Conversations(
             settings.profile,
             self.store,
             settings.conversations,
-            most,
+            memory_bytes,
             settings.observe,
-            CacheSettings(settings.asks_to_keep, pauses or Pauses()),
+            CacheSettings(settings.cache_mode, pauses or IdleTimes()),
             prefix,
-            self.coin,
-            give_back,
+            self.assigner,
+            return_free_memory,
         )
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.started = clock.time()
-        self.records = Records(settings, self.started, prefix)
+        self.stats = LiveStats(settings, self.started, prefix)
         self.gains = gains
-        self.recorder = recorder_of(settings, clock)
+        self.recorder = open_recorder(settings, clock)
         self.hooks = ToolHooks()
-        off = partial(switching.shown, self.conversations)
-        self.pages = pages.Pages(settings, self.records, self.store, clock.time, gains, off)
+        off = partial(pause_control.conversation_state, self.conversations)
+        self.pages = admin_pages.AdminPages(settings, self.stats, self.store, clock.time, gains, off)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -151,7 +153,7 @@ class Proxy:
         self._background: set[asyncio.Task[None]] = set()
         self._pauses_read = -PAUSE_SECONDS
         """Time when pauses of other replicas were read last."""
-        self.guarded: Callable[[str], Guard] = cache(partial(Guard, self.report_fault))
+        self.guarded: Callable[[str], ErrorBarrier] = cache(partial(ErrorBarrier, self.report_fault))
         """Error barrier by part of the accounting. Cached, because a request uses several."""
         self.faults: set[str] = set()
         """Errors that were already reported."""
@@ -159,8 +161,8 @@ class Proxy:
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
         loop = self.loop = asyncio.get_running_loop()
-        self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
-        self.conversations.switched = self._note_switched
+        self.recorder.start(lambda text: loop.call_soon_threadsafe(self._report_recording, text))
+        self.conversations.on_pause_change = self._store_switched
         self._in_background(self._read_first_pauses())
         await asyncio.wait(self._background, timeout=START_SECONDS)
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
@@ -182,26 +184,26 @@ class Proxy:
             self.log_file.close()
         self.store.close()
 
-    def warm(self) -> None:
+    def start_background(self) -> None:
         """Start the background work."""
-        self._warmup.started()
-        threading.Thread(target=self._tidy, daemon=True).start()
+        self._warmup.start_early()
+        threading.Thread(target=self._prune_store, daemon=True).start()
         if self.telemetry.trouble:
             log.warning(self.telemetry.trouble)
-            self.records.event("telemetry", self.clock.time(), self.telemetry.trouble)
+            self.stats.add_event("telemetry", self.clock.time(), self.telemetry.trouble)
 
     def get_ready(self, rehearse: bool) -> None:
         """Load what rewriting needs. With `rehearse`, also run the rehearsal, because a request will come soon."""
-        self._warmup.request_came()
+        self._warmup.begin_loading()
         if rehearse:
-            self._warmup.request_went()
+            self._warmup.begin_rehearsal()
 
-    def _tidy(self) -> None:
+    def _prune_store(self) -> None:
         """Delete expired data in the store from time to time. Writes do that too, but there may be none."""
         while True:
             try:
-                if self.coin is not None:
-                    self.coin.keep(self.store)
+                if self.assigner is not None:
+                    self.assigner.save_key(self.store)
                 self.store.prune()
             except IbidemError as error:
                 log.warning("expired data was not deleted from the store: %s", error)
@@ -215,58 +217,60 @@ class Proxy:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Respond to a request. Never raises."""
         try:
-            return await self._handle(request)
+            return await self._dispatch_request(request)
         except Exception as error:
             self.report_fault(error, "handle")
             return error_response(500, "error in the proxy: see its log")
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        given, target = Headers(pairs(request.raw_headers)), request.raw_path
-        headers = given.lasts
-        if pages.OWN_NAME in target:
-            if is_compact(target):
-                return await compacted(self, request, target, headers)
-            if pages.is_own_page(target):
-                return await answered(self, request, target, headers)
-        if pages.is_rebound(self.settings, target, headers):
+    async def _dispatch_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        indexed, target = Headers(decode_headers(request.raw_headers)), request.raw_path
+        headers = indexed.lasts
+        if admin_pages.OWN_NAME in target:
+            if is_compact_request(target):
+                return await handle_compact(self, request, target, headers)
+            if admin_pages.is_own_page(target):
+                return await handle_admin(self, request, target, headers)
+        if admin_pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "unknown host name for this proxy: use the address that it printed, or set a token"
             )
             refusal.force_close()
             return refusal
-        if pages.is_foreign_websocket(self.settings, target, headers):
+        if admin_pages.is_foreign_websocket(self.settings, target, headers):
             refusal = error_response(
                 403, "a web page of another site may not open a WebSocket here: set a token to allow it"
             )
             refusal.force_close()
             return refusal
-        if (door := pages.front_door(request.method, target, headers)) is not None:
-            return page_response(door)
-        if not pages.has_token(self.settings, target, headers):
+        if (redirect := admin_pages.redirect_browser(request.method, target, headers)) is not None:
+            return page_response(redirect)
+        if not admin_pages.has_token(self.settings, target, headers):
             refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
-        self._warmup.request_came()
-        return await Driver(self, request, given, pages.without_token(self.settings, target)).run()
+        self._warmup.begin_loading()
+        return await Driver(self, request, indexed, admin_pages.remove_tokens(self.settings, target)).run_exchange()
 
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def rewrite(self, job: LiveRequest) -> RewriteResult:
+    async def rewrite_request(self, job: LiveRequest) -> RewriteResult:
         """Rewrite a request within its time budget. After an error, the result is the fallback. Never raises."""
-        self.hooks.request_came(job.named)
+        self.hooks.note_proxied_session(job.client_name)
         self._read_pauses()
         try:
-            found = await self._rewrite(job)
+            result = await self._rewrite_in_time(job)
         except Exception as error:
             self.report_fault(error, "rewrite")
-            found = RewriteResult(result="failed open", reason=f"{type(error).__name__} in the proxy")
-        self._warmup.request_went()
-        if found.theirs:
-            log.info("request forwarded unchanged: %s", found.reason)
-        elif found.result == "failed open":
-            log.warning("request sent without new edits: %s", found.reason)
-        goes_on = found.result in ("failed open", "off") and not found.theirs
-        return await self._without_dropped(job, await self._fall_back(job, found) if goes_on else found)
+            result = RewriteResult(result="failed open", reason=f"{type(error).__name__} in the proxy")
+        self._warmup.begin_rehearsal()
+        if result.is_client_fault:
+            log.info("request forwarded unchanged: %s", result.reason)
+        elif result.result == "failed open":
+            log.warning("request sent without new edits: %s", result.reason)
+        needs_fallback = result.result in ("failed open", "off") and not result.is_client_fault
+        return await self._without_rejected_thinking(
+            job, await self._fall_back(job, result) if needs_fallback else result
+        )
 
     # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,7 +278,7 @@ class Proxy:
         self._pauses_read = self.clock.monotonic()
         await self._in_note_pool(self.conversations.read_pauses)
         if self.conversations.all_off:
-            self.records.event("switch", self.clock.time(), PAUSED)
+            self.stats.add_event("switch", self.clock.time(), PAUSED)
             log.warning(PAUSED)
 
     def _read_pauses(self) -> None:
@@ -284,71 +288,77 @@ class Proxy:
             self._pauses_read = now
             self._in_background(self._in_note_pool(self.conversations.read_pauses))
 
-    def note_pause(self, name: str, off: bool) -> None:
+    def store_pause(self, name: str, off: bool) -> None:
         """Store a pause of a conversation, or of all (no name), for other replicas."""
-        self._in_background(self._in_note_pool(partial(self.conversations.note_pause, name, off)))
+        self._in_background(self._in_note_pool(partial(self.conversations.add_pause, name, off)))
 
-    def _note_switched(self, found: LiveConversation) -> None:
+    def _store_switched(self, conversation: LiveConversation) -> None:
         """Store that a request has paused or resumed its conversation. Called in any thread."""
-        self.loop.call_soon_threadsafe(self.note_pause, found.name, found.off)
+        self.loop.call_soon_threadsafe(self.store_pause, conversation.name, conversation.is_paused)
 
-    async def _without_dropped(self, job: LiveRequest, found: RewriteResult) -> RewriteResult:
+    async def _without_rejected_thinking(self, job: LiveRequest, result: RewriteResult) -> RewriteResult:
         """Continue a conversation without its thinking, if that was rejected."""
-        conversation = found.conversation or job.conversation
+        conversation = result.conversation or job.conversation
         if conversation is None or not conversation.thinking_dropped:
-            return found
-        return await self._in_time(self._fallback_pool, continue_without_thinking, job, found, CLOSING_SECONDS) or found
+            return result
+        return (
+            await self._in_time(self._fallback_pool, continue_without_thinking, job, result, CLOSING_SECONDS) or result
+        )
 
-    async def _rewrite(self, job: LiveRequest) -> RewriteResult:
+    async def _rewrite_in_time(self, job: LiveRequest) -> RewriteResult:
         large = len(job.body) > LARGE_BYTES
-        if not large and self._warmup.over and (found := self.rewriter.rewrite_warm(job)) is not None:
-            return found
+        if not large and self._warmup.is_complete and (result := self.rewriter.rewrite_warm(job)) is not None:
+            return result
         workers = self._large if large else self._workers
         budget = job.budget = self.settings.budget_ms / 1e3 + self._warmup.allowance
         job.patience = budget + MAX_WAIT_SECONDS  # upper bound; `finish` waits until the job ends
-        if workers.exhausted(budget):
+        if workers.is_exhausted(budget):
             return RewriteResult(result="failed open", reason=BUSY_REASON)
         try:
-            work = partial(self.rewriter.rewrite, job)
-            return await workers.finish(work, budget, job.end, partial(self._more_time, job, budget))
+            work = partial(self.rewriter.rewrite_request, job)
+            return await workers.run_task(work, budget, job.try_end, partial(self._extra_seconds, job, budget))
         except TooLate as error:
-            job.late = error.errand
-            return RewriteResult(result="failed open", reason="time-out" if error.errand else BUSY_REASON, took=budget)
+            job.late_result = error.errand
+            return RewriteResult(
+                result="failed open", reason="time-out" if error.errand else BUSY_REASON, seconds=budget
+            )
 
-    async def _more_time(self, job: LiveRequest, budget: float) -> float:
+    async def _extra_seconds(self, job: LiveRequest, budget: float) -> float:
         """Return extra seconds for a request that the provider would reject in any other form.
 
         That is the case if the model signs thinking, and the proxy does not know how earlier messages were sent.
         """
-        if budget >= MAX_WAIT_SECONDS or self.settings.observe or is_measured(self.coin, job):
+        if budget >= MAX_WAIT_SECONDS or self.settings.observe or is_only_measured(self.assigner, job):
             return 0.0
         if not needs_known_start(job):
             return 0.0
         failed = RewriteResult(result="failed open")
-        known = await self._in_time(self._fallback_pool, fall_back, job, failed, CLOSING_SECONDS)
-        return 0.0 if known is not None and known.first_new else MAX_WAIT_SECONDS - budget
+        fallback = await self._in_time(self._fallback_pool, fall_back, job, failed, CLOSING_SECONDS)
+        return 0.0 if fallback is not None and fallback.first_new else MAX_WAIT_SECONDS - budget
 
     async def _fall_back(self, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
         """Return the body to send after a failure: with the sent prefix if known, else unchanged."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
-        if is_measured(self.coin, job):
-            return replace(bare(job, failed), sent=None, deviation=None)
-        known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
-        if failed.took >= budget:  # rebuilding the prefix would take as long as the rewrite that was too slow
-            return known
-        return await self._in_time(self._fallback_pool, replayed, job, known, budget) or known
+        if is_only_measured(self.assigner, job):
+            return replace(original_result(job, failed), sent_request=None, unreported_send=None)
+        fallback = (
+            await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
+        )
+        if failed.seconds >= budget:  # rebuilding the prefix would take as long as the rewrite that was too slow
+            return fallback
+        return await self._in_time(self._fallback_pool, rebuild_sent_prefix, job, fallback, budget) or fallback
 
     async def _in_time(
         self, pool: ThreadPoolExecutor, work: Fallback, job: LiveRequest, failed: RewriteResult, patience: float
     ) -> RewriteResult | None:
         working = pool.submit(work, self.conversations, job, failed)
-        waiting = asyncio.wrap_future(working)
+        awaitable = asyncio.wrap_future(working)
         try:
-            await asyncio.wait((waiting,), timeout=patience)
-            if waiting.done():
-                return await waiting
+            await asyncio.wait((awaitable,), timeout=patience)
+            if awaitable.done():
+                return await awaitable
             working.cancel()
         except IbidemError as error:
             log.debug("a request is sent unchanged: %s", error)
@@ -356,68 +366,82 @@ class Proxy:
             self.report_fault(error, "way out")
         return None
 
-    async def retry(
-        self, job: LiveRequest, rejected: RewriteResult, kind: str, tried: Sequence[bytes], names_thinking: bool
+    async def retry_request(
+        self,
+        job: LiveRequest,
+        rejected: RewriteResult,
+        kind: str,
+        rejected_bodies: Sequence[bytes],
+        names_thinking: bool,
     ) -> RewriteResult | None:
         """Return the next body for a request that the provider rejected; None if there is no other."""
         log.warning("the provider rejected a request: %s", kind)
-        if is_measured(self.coin, job):
+        if is_only_measured(self.assigner, job):
             return None
-        if isinstance(job.late, Errand):
+        if isinstance(job.late_result, WorkerTask):
             workers = self._large if len(job.body) > LARGE_BYTES else self._workers
-            await workers.wait(job.late, self.settings.budget_ms / 1e3)
+            await workers.wait_for_task(job.late_result, self.settings.budget_ms / 1e3)
 
-        def choose(conversations: Conversations, job: LiveRequest, rejected: RewriteResult) -> RewriteResult | None:
-            return next_body(conversations, job, rejected, kind, tried, names_thinking)
+        def choose_body(
+            conversations: Conversations, job: LiveRequest, rejected: RewriteResult
+        ) -> RewriteResult | None:
+            return next_body(conversations, job, rejected, kind, rejected_bodies, names_thinking)
 
-        found = await self._in_time(self._fallback_pool, choose, job, rejected, MAX_WAIT_SECONDS)
-        if found is None or found.new is not NOTHING_NEW:
-            return found
-        return replace(found, new=NewPart(known=Reckoned(asked=rejected.new().asked)))
+        next_result = await self._in_time(self._fallback_pool, choose_body, job, rejected, MAX_WAIT_SECONDS)
+        if next_result is None or next_result.new_input is not NO_INPUT:
+            return next_result
+        return replace(
+            next_result, new_input=LazyInputEstimate(initial=InputEstimate(asked=rejected.new_input().asked))
+        )
 
-    async def write_again(self, job: LiveRequest, count: int) -> RewriteResult:
+    async def next_client_body(self, job: LiveRequest, count: int) -> RewriteResult:
         """Return the next body for a client that sends it itself, after `count` rejections."""
         failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says")
 
-        def write(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
+        def write_body(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
             return after_rejections(conversations, job, count)
 
-        return await self._in_time(self._fallback_pool, write, job, failed, MAX_WAIT_SECONDS) or failed
+        return await self._in_time(self._fallback_pool, write_body, job, failed, MAX_WAIT_SECONDS) or failed
 
-    def accepted(self, outcome: RewriteResult) -> None:
+    def accept_request(self, outcome: RewriteResult) -> None:
         """Store how an accepted request was sent, so that later requests start with the same bytes."""
-        found, deviation = outcome.conversation, outcome.deviation
-        if found is not None:
-            found.accept(outcome.sent, deviation)
+        conversation, deviation = outcome.conversation, outcome.unreported_send
+        if conversation is not None:
+            conversation.record_accepted(outcome.sent_request, deviation)
         if outcome.thinking_dropped:
             log.warning(THINKING_DROPPED)
-            self.records.event("thinking", self.clock.time(), THINKING_DROPPED, found.id if found is not None else "")
+            self.stats.add_event(
+                "thinking", self.clock.time(), THINKING_DROPPED, conversation.id if conversation is not None else ""
+            )
         if deviation is not None:
-            self._in_background(self._settle(found, outcome.sent, deviation))
+            self._in_background(self._settle_conversation(conversation, outcome.sent_request, deviation))
 
-    async def _settle(
-        self, found: LiveConversation | None, sent: SentRequest | None, deviation: Deviation | None = None
+    async def _settle_conversation(
+        self,
+        conversation: LiveConversation | None,
+        sent_request: SentRequest | None,
+        deviation: UnreportedSend | None = None,
     ) -> None:
         """Apply the inbox of a conversation to its session, and save it. No request waits for this."""
 
-        def work() -> None:
-            own = found
-            if own is None and deviation is not None:
-                own = self.conversations.adopt(sent, deviation)
-            if own is not None and own.lock.acquire(timeout=NOTE_SECONDS):
+        def settle_and_save() -> None:
+            live = conversation
+            if live is None and deviation is not None:
+                live = self.conversations.adopt_request(sent_request, deviation)
+            if live is not None and live.lock.acquire(timeout=NOTE_SECONDS):
                 try:
-                    self.conversations.settle(own)
-                    self.conversations.save(own, in_background=True)
+                    self.conversations.apply_inbox(live)
+                    self.conversations.save_journal(live, in_background=True)
                 finally:
-                    own.lock.release()
+                    live.lock.release()
 
-        await self._in_note_pool(work, found.id if found is not None else "")
+        await self._in_note_pool(settle_and_save, conversation.id if conversation is not None else "")
 
     async def _in_note_pool(self, work: Callable[[], None], conversation: str = "") -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._note_pool, work)
         except IbidemError as error:
-            self.records.event("store", self.clock.time(), str(error), conversation)
+            self.stats.add_event("store", self.clock.time(), str(error), conversation)
         except Exception as error:
             self.report_fault(error, "remember")
 
@@ -426,19 +450,19 @@ class Proxy:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def remember(self, outcome: RewriteResult, counted: Counted, collapsed: bool) -> None:
+    def store_usage(self, outcome: RewriteResult, provider_count: ProviderCount, collapsed: bool) -> None:
         """Store the usage of a response for the next request of its conversation. The store is written later."""
-        found = outcome.conversation
-        if found is None or not (self.conversations.remembers or counted.cleared):
+        conversation = outcome.conversation
+        if conversation is None or not (self.conversations.needs_journal or provider_count.has_cleared_results):
             return
-        if outcome.place is None:  # the request is unknown, so its counts cannot be assigned
-            counted = Counted(cleared=counted.cleared)
-        found.inbox.append(AnsweredRequest(outcome.place, self.clock.time(), counted, collapsed))
-        self._in_background(self._settle(found, None))
+        if outcome.position is None:  # the request is unknown, so its counts cannot be assigned
+            provider_count = ProviderCount(has_cleared_results=provider_count.has_cleared_results)
+        conversation.inbox.append(AnsweredRequest(outcome.position, self.clock.time(), provider_count, collapsed))
+        self._in_background(self._settle_conversation(conversation, None))
 
     # ── logs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_log(self, exchange: records.ExchangeRow) -> None:
+    def write_log(self, exchange: live_stats.ExchangeRow) -> None:
         """Write a request to the JSON log, if there is one."""
         if self.log_file is None:
             return
@@ -459,46 +483,46 @@ class Proxy:
         """Drop the row and report it once. The next row is tried again, because a full disk may get room."""
         if not self._log_full:
             text = f"{self.settings.json_log}: {error}: requests are not logged until there is room"
-            self.records.event("log", self.clock.time(), text)
+            self.stats.add_event("log", self.clock.time(), text)
         self._log_full = True
 
     def _stop_log(self, error: Exception) -> None:
         self.log_file = None
-        text = f"{self.settings.json_log}: {error}: logging to this file has stopped"
-        self.records.event("log", self.clock.time(), text)
+        message = f"{self.settings.json_log}: {error}: logging to this file has stopped"
+        self.stats.add_event("log", self.clock.time(), message)
 
-    def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
+    def write_usage(self, exchange: live_stats.ExchangeRow, session: str, is_lost: bool) -> None:
         """Store a model call in the usage database, if there is one."""
         if self.gains is not None and exchange.kind in ("model", "signed"):
-            self.gains.note(exchange, session, lost, self.settings.observe)
+            self.gains.note(exchange, session, is_lost, self.settings.observe)
 
-    def _say_of_recording(self, text: str) -> None:
-        self.records.event("record", self.clock.time(), text)
+    def _report_recording(self, text: str) -> None:
+        self.stats.add_event("record", self.clock.time(), text)
 
     def report_fault(self, error: Exception, what: str) -> None:
         """Report an error of the proxy once, without its message, which may quote a client's text."""
-        found = f"{what}: {whereabouts(error)}"
-        if found not in self.faults:
-            self.faults.add(found)
-            log.error("error in the proxy (requests continue): %s", found)
+        fault = f"{what}: {error_location(error)}"
+        if fault not in self.faults:
+            self.faults.add(fault)
+            log.error("error in the proxy (requests continue): %s", fault)
             with suppress(Exception):
-                self.records.event("error", self.clock.time(), found)
+                self.stats.add_event("error", self.clock.time(), fault)
 
 
 def append_row(file: IO[bytes], row: bytes) -> None:
     """Write `row` in one call, because other processes may append to the file. Raises OSError if it does not fit."""
-    written = file.write(row)
+    written_bytes = file.write(row)
     file.flush()
-    if written == len(row):
+    if written_bytes == len(row):
         return
     handle = file.fileno()
     end = os.lseek(handle, 0, os.SEEK_CUR)
     if os.fstat(handle).st_size == end:  # Remove the partial row, unless another process has appended since.
-        os.ftruncate(handle, end - written)
+        os.ftruncate(handle, end - written_bytes)
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _opened_log(name: str) -> IO[bytes]:
+def _open_log(name: str) -> IO[bytes]:
     if name == "-":
         return sys.stdout.buffer
     try:

@@ -14,16 +14,16 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from ...billing.lifetimes import Pauses
+from ...billing.cache_ttl import IdleTimes
 from ...live.types import SYSTEM_CLOCK, Clock
 from ...store import Store
-from ..address import Address as Address
-from ..address import Summary as Summary
-from ..books.gains import GainsWriter
+from ..accounting.usage_writer import UsageWriter
+from ..listen_address import ListenAddress as ListenAddress
+from ..listen_address import RunSummary as RunSummary
 from ..settings import Settings
 from .acceptor import Acceptor, open_sockets
 from .app import Proxy
-from .incoming import Server
+from .server_protocol import Server
 from .upstreams import READING
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ quiet = logging.getLogger("ibidem.http")
 quiet.disabled = True  # aiohttp's server would log requests that it cannot parse, including API keys
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run like `asyncio.run`, but with uvloop if it is installed.
 
     uvloop aborts the process if it closes a socket with the number of a standard stream. A process that was started
@@ -61,17 +61,17 @@ def _is_open(number: int) -> bool:
     return True
 
 
-async def serve(
+async def serve_proxy(
     settings: Settings,
     *,
-    ready: Callable[[Address], None] | None = None,
+    ready: Callable[[ListenAddress], None] | None = None,
     stop: asyncio.Event | None = None,
     store: Store | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    pauses: Pauses | None = None,
-    gains: GainsWriter | None = None,
+    pauses: IdleTimes | None = None,
+    gains: UsageWriter | None = None,
     drain: asyncio.Event | None = None,
-) -> Summary:
+) -> RunSummary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on.
 
     If `drain` is set, accept no more connections, and end when every response has been sent.
@@ -91,14 +91,14 @@ async def serve(
                 sockets = await open_sockets(settings.host, port, settings.reuse_port)
                 port, acceptor = sockets[0].getsockname()[1], Acceptor(sockets, server)
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            proxy.warm()
+            proxy.start_background()
             if ready is not None:
-                ready(Address(f"http://{host}:{port}", port, proxy.egress.shown, proxy.telemetry.trouble))
+                ready(ListenAddress(f"http://{host}:{port}", port, proxy.egress.proxy_names, proxy.telemetry.trouble))
             await _until_either(stop, drain)
             proxy.stopping.set()
             if acceptor is not None:
                 acceptor.close()
-            await _drained(server, stop)
+            await _wait_until_drained(server, stop)
         finally:
             proxy.stopping.set()
             if acceptor is not None:
@@ -106,30 +106,30 @@ async def serve(
             await runner.cleanup()
             if gains is not None:
                 await asyncio.to_thread(gains.close)
-        return Summary(proxy.records.line, proxy.pages.state())
+        return RunSummary(proxy.stats.summary_line, proxy.pages.state())
 
 
 async def _until_either(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(each.wait()) for each in events]
+    waiters = [asyncio.ensure_future(each.wait()) for each in events]
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waiting:
+        for each in waiters:
             each.cancel()
 
 
-async def _drained(server: Server, stop: asyncio.Event) -> None:
+async def _wait_until_drained(server: Server, stop: asyncio.Event) -> None:
     """Wait until all responses are sent and all connections closed, or until `stop` is set."""
     loop = asyncio.get_running_loop()
     end = loop.time() + DRAIN_SECONDS
     while not stop.is_set() and loop.time() < end:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), DRAIN_POLL)
-        if server.drain():  # repeated, because the last accepted connections may be set up only now
+        if server.close_idle():  # repeated, because the last accepted connections may be set up only now
             return
 
 
-class Running:
+class BackgroundServer:
     """Proxy in a thread of this process, for tests and benchmarks.
 
     Use it as `with BackgroundServer(settings) as proxy: proxy.url`.
@@ -141,14 +141,14 @@ class Running:
         store: Store | None = None,
         runner: Callable[[Any], Any] = asyncio.run,
         clock: Clock = SYSTEM_CLOCK,
-        pauses: Pauses | None = None,
-        gains: GainsWriter | None = None,
+        pauses: IdleTimes | None = None,
+        gains: UsageWriter | None = None,
     ) -> None:
-        self._serving = partial(serve, settings, store=store, clock=clock, pauses=pauses, gains=gains)
+        self._serving = partial(serve_proxy, settings, store=store, clock=clock, pauses=pauses, gains=gains)
         self._runner = runner
-        self._address: Future[Address] = Future()
-        self._summary: Future[Summary] = Future()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._address: Future[ListenAddress] = Future()
+        self._summary: Future[RunSummary] = Future()
+        self._thread = threading.Thread(target=self._run_thread, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -158,20 +158,20 @@ class Running:
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def stop(self) -> Summary:
+    def stop(self) -> RunSummary:
         """Stop the proxy and return its summary."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop.set)
         return self._summary.result(30)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._summary.set_result(self._runner(self._serve()))
+            self._summary.set_result(self._runner(self._serve_async()))
         except BaseException as error:
             for future in (self._address, self._summary):
                 if not future.done():
                     future.set_exception(error)
 
-    async def _serve(self) -> Summary:
+    async def _serve_async(self) -> RunSummary:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         return await self._serving(ready=self._address.set_result, stop=self._stop)

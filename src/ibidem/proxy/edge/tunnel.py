@@ -8,7 +8,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 
-from .upstreams import Link
+from .upstreams import UpstreamConnection
 
 
 class _Pipe:
@@ -26,13 +26,13 @@ class _Pipe:
             sink.write(data)
             if self._waiting is None and self._sink.writing_paused and self._source is not None:
                 self._source.pause_reading()
-                self._waiting = asyncio.ensure_future(self._wait(self._source))
+                self._waiting = asyncio.ensure_future(self._resume_when_drained(self._source))
         return False, b""
 
     def feed_eof(self) -> None:
         self._over.set()
 
-    async def _wait(self, source: asyncio.Transport) -> None:
+    async def _resume_when_drained(self, source: asyncio.Transport) -> None:
         """Stop reading from one side while the other side reads slowly."""
         with suppress(ConnectionError):
             await self._sink._drain_helper()
@@ -40,24 +40,24 @@ class _Pipe:
         if not source.is_closing():
             source.resume_reading()
 
-    def stop(self) -> None:
+    def stop_waiting(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
 
 
-async def tunnel(request: web.BaseRequest, link: Link) -> None:
+async def run_tunnel(request: web.BaseRequest, link: UpstreamConnection) -> None:
     """Forward bytes until one side closes. Data on its way to the other side is still sent."""
     client, upstream = request.protocol, link.protocol
     over = asyncio.Event()
-    there, back = _Pipe(client, upstream, over), _Pipe(upstream, client, over)
-    upstream.set_parser(back, None)  # also passes the bytes that arrived right after the handshake
-    client.set_parser(there)  # type: ignore[arg-type]  # it has the same methods
+    to_upstream, to_client = _Pipe(client, upstream, over), _Pipe(upstream, client, over)
+    upstream.set_parser(to_client, None)  # also passes the bytes that arrived right after the handshake
+    client.set_parser(to_upstream)  # type: ignore[arg-type]  # it has the same methods
     try:
         if upstream.is_connected() and client.transport is not None:
             await over.wait()
     finally:
-        there.stop()
-        back.stop()
+        to_upstream.stop_waiting()
+        to_client.stop_waiting()
         link.close()
         if client.transport is not None:
             client.transport.close()

@@ -22,25 +22,25 @@ SCRIPTS = ("dashboard.js", "dashboard_views.js", "dashboard_edits.js", "dashboar
 """Scripts in loading order. They run after the report's script, which formats numbers."""
 
 
-def _digest(source: str) -> str:
+def _csp_digest(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 @cache
-def _parts() -> dict[str, str]:
+def _page_parts() -> dict[str, str]:
     """Return style, script and content security policy. Our scripts share a block, apart from the report's names."""
     style = "\n".join(read_asset(*each) for each in STYLES)
-    own = "\n".join(read_asset(__package__, name) for name in SCRIPTS)
-    script = f"{read_asset('ibidem.report', 'page.js')}\n{{\n{own}\n}}"
+    own_script = "\n".join(read_asset(__package__, name) for name in SCRIPTS)
+    script = f"{read_asset('ibidem.report', 'page.js')}\n{{\n{own_script}\n}}"
     policy = (
         "default-src 'none'; connect-src 'self'; img-src data:; "
-        f"style-src {_digest(style)}; script-src {_digest(script)}; "
+        f"style-src {_csp_digest(style)}; script-src {_csp_digest(script)}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return {"style": style, "script": script, "policy": policy}
 
 
-CSP: str = f"{_parts()['policy']}; frame-ancestors 'none'"
+CSP: str = f"{_page_parts()['policy']}; frame-ancestors 'none'"
 """Policy as a header. The page contains the same policy, except `frame-ancestors`, which only works in a header."""
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
@@ -51,9 +51,9 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 
 
-def page(token: str | None = None, page_token: str | None = None) -> str:
+def render_page(token: str | None = None, page_token: str | None = None) -> str:
     """Return the page. With tokens, the page sends them in its API requests."""
-    return fill_template("proxy/page/dashboard.html", **_parts(), token=token or "", page_token=page_token or "")
+    return fill_template("proxy/page/dashboard.html", **_page_parts(), token=token or "", page_token=page_token or "")
 
 
 # --- for Prometheus -------------------------------------------------------------------------------------------------
@@ -72,12 +72,14 @@ class MetricFamily(NamedTuple):
     samples: Samples
 
 
-def metrics(state: Mapping[str, Any]) -> str:
+def format_metrics(state: Mapping[str, Any]) -> str:
     """Return the state in Prometheus text format 0.0.4. Unknown values have no sample."""
-    return "".join(_lines(family) for family in _families(state)) + _histogram(state.get("rewriting"))
+    return "".join(_format_family(family) for family in _metric_families(state)) + _format_histogram(
+        state.get("rewriting")
+    )
 
 
-def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
+def _metric_families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
     totals = state["totals"]
     about = {
         "version": state["version"],
@@ -103,7 +105,7 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "ibidem_saved_by_marks_dollars",
         "gauge",
         "Part of the savings due to added cache breakpoints and changed TTLs, in dollars; negative if they cost more.",
-        [({}, _money(totals, "by_marks"))],
+        [({}, _known_dollars(totals, "by_marks"))],
     )
     yield MetricFamily(
         "ibidem_unmarked_conversations",
@@ -111,53 +113,57 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "Conversations in memory without prompt caching.",
         [({}, totals["unmarked"])],
     )
-    for name, help_text, samples in _counters(state, totals):
+    for name, help_text, samples in _counter_metrics(state, totals):
         yield MetricFamily(f"ibidem_{name}_total", "counter", help_text, samples)
 
 
-def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[tuple[str, str, Samples]]:
+def _counter_metrics(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[tuple[str, str, Samples]]:
     yield (
         "requests",
         "Requests, by outcome.",
-        _by("outcome", {n: totals[n] for n in ("rewritten", "passed")}),
+        _labeled_samples("outcome", {n: totals[n] for n in ("rewritten", "passed")}),
     )
     given_back = totals.get("compacted", {})
     if given_back.get("requests"):
-        went = {"rewritten": given_back["rewritten"], "passed": given_back["requests"] - given_back["rewritten"]}
-        yield "compact_requests", "Requests returned to the client, which sends them.", _by("outcome", went)
+        outcomes = {"rewritten": given_back["rewritten"], "passed": given_back["requests"] - given_back["rewritten"]}
+        yield (
+            "compact_requests",
+            "Requests returned to the client, which sends them.",
+            _labeled_samples("outcome", outcomes),
+        )
         sizes = {"in": given_back["bytes_in"], "out": given_back["bytes_out"]}
-        yield "compact_bytes", "Bytes of compact requests, as received and as returned.", _by("way", sizes)
+        yield "compact_bytes", "Bytes of compact requests, as received and as returned.", _labeled_samples("way", sizes)
         yield "compact_removed_tokens", "Estimated tokens removed from these requests.", [({}, given_back["removed"])]
     failures = Counter[str]()
     for each in state["failures"]:
         failures[each["reason"]] += each["count"]
-    yield "failed_open", "Requests sent without new edits because of a failure.", _by("reason", failures)
+    yield "failed_open", "Requests sent without new edits because of a failure.", _labeled_samples("reason", failures)
     yield "refused", "Rewritten requests that the provider rejected.", [({}, totals["refused"])]
     yield "resent", "Rejected requests that were accepted when sent again.", [({}, totals["resent"])]
     dropped = totals.get("without_thinking", 0)
     yield "without_thinking", "Requests accepted only without their thinking.", [({}, dropped)]
-    yield "paid_dollars", "Input cost at list prices, in dollars.", [({}, _money(totals, "paid"))]
+    yield "paid_dollars", "Input cost at list prices, in dollars.", [({}, _known_dollars(totals, "paid"))]
     other = "with ibidem" if state["observe"] else "without ibidem"
-    would = _money(totals, "would_have_paid")
+    would = _known_dollars(totals, "would_have_paid")
     yield "would_have_paid_dollars", f"Input cost {other}, in dollars.", [({}, would)]
     yield "unpriced_requests", "Requests of unknown cost. They are in no cost total.", [({}, totals["unpriced"])]
-    yield "tokens", "Input tokens by the provider's count.", _by("kind", _tokens(totals))
+    yield "tokens", "Input tokens by the provider's count.", _labeled_samples("kind", _tokens_by_kind(totals))
     removed = "Input tokens removed; while observing, those that would have been removed."
     yield "removed_tokens", removed, [({}, totals["removed"])]
     strategies = state["strategies"]
-    yield "edits", "Edits.", _by("strategy", {each["name"]: each["edits"] for each in strategies})
+    yield "edits", "Edits.", _labeled_samples("strategy", {each["name"]: each["edits"] for each in strategies})
     by_strategy = {each["name"]: each["tokens"] for each in strategies}
-    yield "strategy_removed_tokens", "Tokens removed, summed over requests.", _by("strategy", by_strategy)
+    yield "strategy_removed_tokens", "Tokens removed, summed over requests.", _labeled_samples("strategy", by_strategy)
     yield "cache_hits", "Requests whose prefix was in the provider's cache.", [({}, totals["hits"])]
     yield "cache_misses", "Requests whose prefix should have been in the cache and was not.", [({}, totals["misses"])]
     lookups = "Requests by the state of their conversation: in memory (warm), in the store, with unknown past, or new."
-    yield "conversation_lookups", lookups, _by("found", state.get("lookups", {}))
+    yield "conversation_lookups", lookups, _labeled_samples("found", state.get("lookups", {}))
     missed = "Additional cost of cache misses, in dollars."
-    yield "cache_missed_dollars", missed, _by("cause", totals["missed"] if _is_priced(totals) else {})
-    yield "cache_breaks", "Requests with a revision by ibidem.", _by("reason", totals["breaks"])
+    yield "cache_missed_dollars", missed, _labeled_samples("cause", totals["missed"] if _is_priced(totals) else {})
+    yield "cache_breaks", "Requests with a revision by ibidem.", _labeled_samples("reason", totals["breaks"])
 
 
-def _money(totals: Mapping[str, Any], name: str) -> float | None:
+def _known_dollars(totals: Mapping[str, Any], name: str) -> float | None:
     return totals[name] if _is_priced(totals) else None
 
 
@@ -165,7 +171,7 @@ def _is_priced(totals: Mapping[str, Any]) -> bool:
     return totals["paid"] is not None and not totals["unpriced"] >= max(1, totals["requests"])
 
 
-def _tokens(totals: Mapping[str, Any]) -> dict[str, Any]:
+def _tokens_by_kind(totals: Mapping[str, Any]) -> dict[str, Any]:
     """Return the input tokens by kind. Their sum is the whole input."""
     plain = totals["input"] - totals["read"] - totals["written"]
     short = totals["written"] - totals["written_1h"]
@@ -177,34 +183,34 @@ def _tokens(totals: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by(label: str, found: Mapping[str, Any]) -> Samples:
-    return [({label: name}, value) for name, value in found.items()]
+def _labeled_samples(label: str, values: Mapping[str, Any]) -> Samples:
+    return [({label: name}, value) for name, value in values.items()]
 
 
-def _lines(family: MetricFamily) -> str:
+def _format_family(family: MetricFamily) -> str:
     head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
     return head + "".join(
-        f"{family.name}{_labels(labels)} {value!r}\n" for labels, value in family.samples if value is not None
+        f"{family.name}{_format_labels(labels)} {value!r}\n" for labels, value in family.samples if value is not None
     )
 
 
-def _histogram(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _format_histogram(histogram: Mapping[str, Any] | None) -> str:
+    if histogram is None:
         return ""
     name, help_text = "ibidem_rewrite_duration_seconds", "Time that rewriting a request took, in seconds."
-    within = {**found["within"], "+Inf": found["count"]}
-    buckets = "".join(f"{name}_bucket{_labels({'le': bound})} {count!r}\n" for bound, count in within.items())
+    within = {**histogram["within"], "+Inf": histogram["count"]}
+    buckets = "".join(f"{name}_bucket{_format_labels({'le': bound})} {count!r}\n" for bound, count in within.items())
     head = f"# HELP {name} {help_text}\n# TYPE {name} histogram\n"
-    return f"{head}{buckets}{name}_sum {found['seconds']!r}\n{name}_count {found['count']!r}\n"
+    return f"{head}{buckets}{name}_sum {histogram['seconds']!r}\n{name}_count {histogram['count']!r}\n"
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels.items()) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     """Escape a label value. A lone surrogate, which UTF-8 cannot encode, becomes a backslash escape."""
-    written = value.encode("utf-8", "backslashreplace").decode()
-    return written.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    encodable = value.encode("utf-8", "backslashreplace").decode()
+    return encodable.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

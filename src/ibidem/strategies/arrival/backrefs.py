@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 from weakref import WeakMethod
 
-from ...markers import backref, shapes
+from ...markers import backref, layout_codecs
 from ...markers.backref import Source
-from ...markers.numbering import NumberedText, Sources, clears
+from ...markers.source_numbers import NumberedText, SourceNumbers, hides_earlier_messages
 from ...model import Kind, Message, Text
 from ...plan import Edit
-from ...tokens import TokenCounter, counter
-from ..strategy import Fold, Start, Strategy
+from ...tokens import TokenCounter, counter_for
+from ..strategy import ConversationStart, Strategy, StrategyState
 from .hints import HintStyle
-from .index import LineIndex
-from .outgoing import OutgoingText
-from .sent import SentForm, SentText
+from .line_index import LineIndex
+from .result_encoder import ResultEncoder
+from .sent_text import SentForm, SentText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,45 +72,45 @@ class BackReferences(Strategy):
         plain = type(self).begin is BackReferences.begin and type(self).plan is Strategy.plan
         return self if plain else None
 
-    def begin(self, start: Start) -> BackrefFold:
-        return BackrefFold(self, start.refers)
+    def begin(self, start: ConversationStart) -> BackReferenceState:
+        return BackReferenceState(self, start.refers)
 
 
-class BackrefFold(Fold):
+class BackReferenceState(StrategyState):
     """State of `BackReferences` after some messages."""
 
-    def __init__(self, settings: BackReferences, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, settings: BackReferences, refers: bool, is_evicted: Callable[[str], bool] | None = None) -> None:
         """`evicted` returns True for a text that is the stub of an evicted text."""
         self.settings = settings
         self.refers = self._refers = refers
-        self.evicted = _asked_weakly(evicted) if evicted is not None else _never
-        self.count: TokenCounter = counter()
-        self.folds: Callable[[str], shapes.Folded] = shapes.fold
-        self.sources = Sources()
-        self.sent = self.results = 0
-        self.explained = False
-        self.referred: dict[tuple[str, str, str], dict[str, tuple[int, int]]] = {}
+        self.is_evicted = _weak_callback(is_evicted) if is_evicted is not None else _is_never_evicted
+        self.count: TokenCounter = counter_for()
+        self.encode_layout: Callable[[str], layout_codecs.EncodedText] = layout_codecs.encode_layout
+        self.sources = SourceNumbers()
+        self.sent_characters = self.result_count = 0
+        self.has_explained_markers = False
+        self.referenced_calls: dict[tuple[str, str, str], dict[str, tuple[int, int]]] = {}
         """Calls whose result contains a reference, by label (quick to compute), then by their arguments."""
-        self.last_of: dict[str, int] = {}
+        self.last_slot_by_tool: dict[str, int] = {}
         self._known: LineIndex | None = None
         self.rewritten = False
         """True if the history contains stubs: it was rewritten before, and later messages stay unchanged."""
-        self.fetched = self.tried = 0
+        self.fetched_characters = self.tried_characters = 0
         """Characters fetched to restore our own markers, and those fetched for markers that are not ours."""
         self.as_is = False
         """True if the last message was sent unchanged, and must stay unchanged."""
         self.said: list[SentText] = []
         """The texts of the last message, as sent."""
 
-    def fork(self) -> BackrefFold:
+    def fork(self) -> BackReferenceState:
         """Return an independent copy, made between two messages."""
-        found = copy(self)
-        found.sources = self.sources.fork()
-        found.referred = {call: dict(alike) for call, alike in self.referred.items()}
-        found.last_of = dict(self.last_of)
-        found._known = None if self._known is None else self._known.fork()
-        found.said = []
-        return found
+        fork = copy(self)
+        fork.sources = self.sources.fork()
+        fork.referenced_calls = {call: dict(alike) for call, alike in self.referenced_calls.items()}
+        fork.last_slot_by_tool = dict(self.last_slot_by_tool)
+        fork._known = None if self._known is None else self._known.fork()
+        fork.said = []
+        return fork
 
     @property
     def known(self) -> LineIndex:
@@ -121,50 +121,52 @@ class BackrefFold(Fold):
 
     @property
     def weight(self) -> int:
-        return 0 if self._known is None else self._known.weight
+        return 0 if self._known is None else self._known.memory_bytes
 
     @property
-    def nearest(self) -> int:
+    def reach_start(self) -> int:
         """Number of sent characters before the first text that a reference may reach."""
         far = self.settings.max_distance
-        return 0 if far is None else max(0, self.sent - 4 * far)
+        return 0 if far is None else max(0, self.sent_characters - 4 * far)
 
     def feed(self, message: Message, as_is: bool = False) -> Iterator[Edit]:
         self.as_is = as_is
-        if clears(message):
+        if hides_earlier_messages(message):
             self.refers = self._refers
-            self.last_of.clear()
+            self.last_slot_by_tool.clear()
             if self._known is not None:
-                self._known.forget()
+                self._known.clear_lines()
         self.said = []
-        for place in self.sources.read(message):
-            known = self.known
+        for place in self.sources.number_texts(message):
+            index = self.known
             if place.segment is None:
-                sent = SentForm(place.text)
+                form = SentForm(place.text)
             else:
-                self.results = place.source.number
-                sent = yield from self._result(message.index, place.segment, place)
-            if not sent.ours and backref.opening(known.tag) in sent.text:
-                known.add_opaque(place, self.sent)
+                self.result_count = place.source.number
+                form = yield from self._encode_result(message.index, place.segment, place)
+            if not form.has_own_marker and backref.marker_prefix(index.tag) in form.text:
+                index.add_opaque(place, self.sent_characters)
             else:
-                nearest = self.sent + 1 if sent.in_full else self.nearest
-                known.add(place, sent, self.sent, nearest)
-            if place.segment is not None and place.asked.tool:
-                self.last_of[place.asked.tool] = known.number(place.source)
-            self.sent += len(sent.text)
-            self.said.append(SentText(place, sent.text, sent.targets))
+                reach_start = self.sent_characters + 1 if form.is_sent_in_full else self.reach_start
+                index.add_text(place, form, self.sent_characters, reach_start)
+            if place.segment is not None and place.call.tool:
+                self.last_slot_by_tool[place.call.tool] = index.slot_number(place.source)
+            self.sent_characters += len(form.text)
+            self.said.append(SentText(place, form.text, form.targets))
 
-    def _result(self, index: int, segment: Text, place: NumberedText) -> Generator[Edit, None, SentForm]:
+    def _encode_result(self, index: int, segment: Text, place: NumberedText) -> Generator[Edit, None, SentForm]:
         """Yield the edit of a result, if there is one. Return how the result is sent."""
-        if segment.bound or place.failed:
+        if segment.bound or place.is_error:
             return SentForm(segment.text)
-        call = (place.asked.tool, place.asked.label, place.source.part)
-        alike = self.referred.get(call)
+        call = (place.call.tool, place.call.label, place.source.part)
+        similar_calls = self.referenced_calls.get(call)
         # If the model repeats a call soon after its result was a reference, it wants the text itself.
-        last = alike.pop(place.asked.arguments, None) if alike else None
-        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else None
-        outgoing = OutgoingText(self, place, again)
-        attempt = outgoing.attempt()
+        last = similar_calls.pop(place.call.arguments, None) if similar_calls else None
+        repeated_content = (
+            last[1] if last is not None and self.result_count - last[0] <= self.settings.repeat_guard else None
+        )
+        outgoing = ResultEncoder(self, place, repeated_content)
+        attempt = outgoing.choose_encoding()
         if attempt.sent != segment.text:
             yield Edit(
                 strategy=attempt.strategy,
@@ -176,13 +178,24 @@ class BackrefFold(Fold):
                 fewer_tokens=True,
                 reason=attempt.reason,
             )
-        if attempt.refers:
-            self.referred.setdefault(call, {})[place.asked.arguments] = (self.results, outgoing.essence)
-        targets = tuple(outgoing.seen) if attempt.refers else ()
-        as_it_is = outgoing.layout is not None and attempt.sent is outgoing.folded
-        layout = outgoing.layout_of(attempt.sent)
-        whole = outgoing.folded if layout is not None and outgoing.is_folded(attempt.sent) else ""
-        return SentForm(attempt.sent, layout, outgoing.in_full, targets, outgoing.ours, as_it_is, whole)
+        if attempt.is_reference:
+            self.referenced_calls.setdefault(call, {})[place.call.arguments] = (
+                self.result_count,
+                outgoing.content_hash,
+            )
+        targets = tuple(outgoing.visible_texts) if attempt.is_reference else ()
+        has_no_layout = outgoing.layout is not None and attempt.sent is outgoing.encoded_text
+        layout = outgoing.sent_layout(attempt.sent)
+        encoded_text = outgoing.encoded_text if layout is not None and outgoing.is_encoded_only(attempt.sent) else ""
+        return SentForm(
+            attempt.sent,
+            layout,
+            outgoing.is_sent_in_full,
+            targets,
+            outgoing.has_own_marker,
+            has_no_layout,
+            encoded_text,
+        )
 
     def results_cleared(self) -> None:
         """Stop making references: the provider clears the oldest results at each request, so a target may be cleared
@@ -191,19 +204,19 @@ class BackrefFold(Fold):
 
     def forget(self, source: Source) -> None:
         """Note that a text was evicted, so that no later text refers to it."""
-        self.known.drop(source)
+        self.known.remove_text(source)
 
 
-def _never(text: str) -> bool:
+def _is_never_evicted(text: str) -> bool:
     return False
 
 
-def _asked_weakly(evicted: Callable[[str], bool]) -> Callable[[str], bool]:
+def _weak_callback(is_evicted: Callable[[str], bool]) -> Callable[[str], bool]:
     """Return the method without a strong reference to its object. The object owns the state, so both can be freed."""
-    method = WeakMethod(evicted)
+    method = WeakMethod(is_evicted)
 
-    def ask(text: str) -> bool:
-        found = method()
-        return found is not None and found(text)
+    def call_owner(text: str) -> bool:
+        callback = method()
+        return callback is not None and callback(text)
 
-    return ask
+    return call_owner

@@ -13,9 +13,9 @@ Tests: tests/seeds, against a second implementation.
 
 from .dedup import Dedup, DedupToolCalls
 from .devboy import Devboy
+from .drop_middle import DropMiddle
 from .lingua import Lingua
-from .middle import DropMiddle
+from .prune_thinking import PruneThinking
 from .snippet import Snippet
-from .thinking import PruneThinking
 
 __all__ = ["Dedup", "DedupToolCalls", "Devboy", "DropMiddle", "Lingua", "PruneThinking", "Snippet"]

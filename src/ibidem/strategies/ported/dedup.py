@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, Text, ToolCall, ToolResult, size
+from ...model import Conversation, Kind, Text, ToolCall, ToolResult, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import REPEAT_KEY, Ported, codetether_arguments, codetether_messages, older_than
+from .ported_strategy import REPEAT_KEY, Ported, codetether_arguments, codetether_messages, older_than
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class DedupToolCalls(Ported):
                 if type(call) is not ToolCall:
                     continue
                 arguments = codetether_arguments(call)
-                if 4 * len(arguments) < self.min_bytes or size(arguments) < self.min_bytes:
+                if 4 * len(arguments) < self.min_bytes or utf8_size(arguments) < self.min_bytes:
                     continue
                 if arguments.startswith(codetether.REPEATED):
                     continue
@@ -41,7 +41,7 @@ class DedupToolCalls(Ported):
                 if key not in first:
                     first[key] = call.id
                 elif not call.bound:
-                    marker = codetether.same_call(first[key], size(arguments))
+                    marker = codetether.same_call(first[key], utf8_size(arguments))
                     value: Any = {REPEAT_KEY: marker} if conv.dialect.object_arguments else None
                     yield Edit(
                         strategy=self.name,
@@ -94,10 +94,10 @@ class Dedup(Ported):
                             message=message.index,
                             path=segment.path,
                             removed=(text,),
-                            added=codetether.same_result(first[text], size(text)),
+                            added=codetether.same_result(first[text], utf8_size(text)),
                             reason=f"equal to the result of {first[text]}",
                         )
 
     def _is_long_enough(self, text: str) -> bool:
         # A character takes one to four bytes, so most texts need no counting.
-        return len(text) >= self.min_bytes or (4 * len(text) >= self.min_bytes <= size(text))
+        return len(text) >= self.min_bytes or (4 * len(text) >= self.min_bytes <= utf8_size(text))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ...calls import arguments
 from ...model import Conversation, Kind, Opaque, Text, ToolCall, ToolResult
 from ...plan import Edit
+from ...tool_arguments import arguments_by_name
 from ..strategy import ProviderDemands
-from .exact import Ported
+from .ported_strategy import Ported
 
 if TYPE_CHECKING:
     from ...cache import NearRefConfig, ToolSettings
@@ -66,7 +66,7 @@ class Devboy(Ported):
                 if type(part) is not ToolResult:
                     continue
                 call = calls.get(part.call_id)
-                path = _path(call) if call else None
+                path = _file_argument(call) if call else None
                 for segment in part.segments:
                     if type(segment) is not Text or segment.bound:
                         continue
@@ -83,7 +83,7 @@ class Devboy(Ported):
                         )
 
 
-def _path(call: ToolCall) -> str | None:
+def _file_argument(call: ToolCall) -> str | None:
     """The file that a call names, even by an empty name."""
-    given = arguments(call) or {}
-    return next((given[key] for key in _PATHS if isinstance(given.get(key), str)), None)
+    call_arguments = arguments_by_name(call) or {}
+    return next((call_arguments[key] for key in _PATHS if isinstance(call_arguments.get(key), str)), None)

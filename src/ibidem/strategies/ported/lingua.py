@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...cache.outputs import WHITE_SPACE
-from ...model import Conversation, Kind, Text, size
+from ...model import Conversation, Kind, Text, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import Ported, codetether_messages, older_than
+from .ported_strategy import Ported, codetether_messages, older_than
 
 _NOISE = ".…-_*="
 _SPACES = re.compile(r" {2,}")
@@ -39,11 +39,11 @@ class Lingua(Ported):
             for part in message.parts:
                 if type(part) is not Text or part.bound:
                     continue
-                cleaned = self.clean(part.text)
-                if size(cleaned) >= size(part.text):
+                cleaned_text = self.clean(part.text)
+                if utf8_size(cleaned_text) >= utf8_size(part.text):
                     continue
-                is_blank = not cleaned.strip()
-                if is_blank and conv.dialect.blank_is_empty and demands.outrank(is_certain=False):
+                is_blank = not cleaned_text.strip()
+                if is_blank and conv.dialect.blank_is_empty and demands.override_original(is_certain=False):
                     continue
                 yield Edit(
                     strategy=self.name,
@@ -51,7 +51,7 @@ class Lingua(Ported):
                     message=message.index,
                     path=part.path,
                     removed=(part.text,),
-                    added=cleaned,
+                    added=cleaned_text,
                     reason=f"assistant text older than the last {self.window} messages",
                 )
 
@@ -59,7 +59,7 @@ class Lingua(Ported):
     def clean(text: str) -> str:
         """Return the text with runs of spaces and of noise lines shortened."""
         *lines, last = text.split("\n")
-        written: list[str] = []
+        cleaned_lines: list[str] = []
         in_code = in_noise = False
         for line in [*lines, last] if last else lines:
             if line.lstrip(WHITE_SPACE).startswith(_FENCE):
@@ -68,14 +68,14 @@ class Lingua(Ported):
                 line = line.rstrip(WHITE_SPACE)
                 if not line.strip(_NOISE):
                     if not in_noise:
-                        written.append("")
+                        cleaned_lines.append("")
                     in_noise = True
                     continue
                 in_noise = False
                 if "  " in line:
                     line = _SPACES.sub(" ", line)
-            written.append(line)
+            cleaned_lines.append(line)
         # A noise line ends in a line break, even the last one without a line break in the original text.
-        if written and (not last or in_noise):
-            written.append("")
-        return "\n".join(written)
+        if cleaned_lines and (not last or in_noise):
+            cleaned_lines.append("")
+        return "\n".join(cleaned_lines)

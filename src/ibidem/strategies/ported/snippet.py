@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, Text, ToolResult, size
+from ...model import Conversation, Kind, Text, ToolResult, utf8_size
 from ...plan import Edit
 from ..strategy import ProviderDemands
-from .exact import Ported, codetether_messages, older_than
+from .ported_strategy import Ported, codetether_messages, older_than
 
 _MARKER_BYTES = 64
 """More than any marker has."""
@@ -42,7 +42,7 @@ class Snippet(Ported):
                 if type(part) is not ToolResult:
                     continue
                 for segment in part.segments:
-                    if type(segment) is Text and not segment.bound and self._applies(segment.text):
+                    if type(segment) is Text and not segment.bound and self._is_snippable(segment.text):
                         yield Edit(
                             strategy=self.name,
                             op="set",
@@ -53,12 +53,12 @@ class Snippet(Ported):
                             reason=f"older than the last {self.window} messages",
                         )
 
-    def _applies(self, text: str) -> bool:
-        if 4 * len(text) < self.min_bytes or size(text) < self.min_bytes:
+    def _is_snippable(self, text: str) -> bool:
+        if 4 * len(text) < self.min_bytes or utf8_size(text) < self.min_bytes:
             return False
-        marked = self.heed_markers and (codetether.SNIPPED in text or text.startswith(codetether.DEDUPED))
+        has_marker = self.heed_markers and (codetether.SNIPPED in text or text.startswith(codetether.DEDUPED))
         # A result that was shortened before is short enough to stay, for all settings (invariant 10).
-        return not marked and size(text) > self.head + self.tail + _MARKER_BYTES
+        return not has_marker and utf8_size(text) > self.head + self.tail + _MARKER_BYTES
 
     def snip(self, text: str) -> str:
         """Return head, marker and tail of the text."""
@@ -69,4 +69,4 @@ class Snippet(Ported):
         while tail < len(data) and data[tail] & 0xC0 == 0x80:
             tail += 1
         before, after = (piece.decode("utf-8", "surrogatepass") for piece in (data[:head], data[tail:]))
-        return before + codetether.snipped(tail - head) + after
+        return before + codetether.snip_marker(tail - head) + after

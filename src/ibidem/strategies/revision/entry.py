@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...calls import label_of, named_arguments
 from ...markers.backref import Marker, Source
 from ...model import Kind, Path, ToolCall
 from ...plan import Edit
+from ...tool_arguments import call_label, named_arguments
 
 
 class Candidate(NamedTuple):
@@ -26,8 +26,8 @@ class Eviction(NamedTuple):
     """The planned or completed eviction of a text."""
 
     label: str
-    added: str
-    left: float
+    stub_text: str
+    remaining_tokens: float
     """Tokens of the stub."""
     reason: str
     originals: Mapping[str, str]
@@ -45,7 +45,7 @@ class Pin(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class InventoryEntry:
     """A text of the conversation."""
 
     message: int
@@ -60,49 +60,49 @@ class Entry:
     pins: tuple[Pin, ...] = ()
     """Lines of other texts that it refers to."""
     tokens: float = 0.0
-    sent: float = 0.0
+    sent_tokens: float = 0.0
     """Tokens of the text as it is sent now."""
     edit: Edit | None = None
     candidate: Candidate | None = None
     """Set while the text is eligible for eviction."""
-    going: Eviction | None = None
-    evicted: Eviction | None = None
+    planned_eviction: Eviction | None = None
+    eviction: Eviction | None = None
     """The completed eviction."""
-    free: bool = True
+    is_evictable: bool = True
     """True if the text may ever be evicted."""
-    may: frozenset[str] = frozenset()
+    eviction_labels: frozenset[str] = frozenset()
     """For an argument: labels under which it may be evicted."""
-    written_in: str = ""
+    containing_json: str = ""
     """For an argument: the JSON text that contains it, if arguments are sent as a string."""
     call: ToolCall | None = None
     """The call whose result or argument it is."""
-    names: frozenset[str] = frozenset()
+    file_names: frozenset[str] = frozenset()
     """Files that it may show, or that its call may write: see `file_names`."""
-    gated: bool = False
+    is_file_protected: bool = False
     """True if a file in use may protect it: see `file_protection`."""
-    rank: int = 0
+    queue_order: int = 0
     """Position in the order in which texts became eligible."""
-    since: int = 0
+    eligible_since: int = 0
     """Number of the request since which it is eligible."""
-    answers: dict[Any, Any] = field(default_factory=dict)
+    options_by_pins: dict[Any, Any] = field(default_factory=dict)
     """While it is eligible: possible evictions, by the lines that must stay. See `eviction_queue`."""
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """Description of the text and its reason, for a reader of the store."""
         part = "a text of yours" if self.kind == "assistant text" else "a result"
         if self.call is not None:
             kind = "the result" if self.kind == "result" else "an argument"
-            part = f"{kind} of {label_of(self.call.name, named_arguments(self.call))}"
+            part = f"{kind} of {call_label(self.call.name, named_arguments(self.call))}"
         why = self.candidate.why if self.candidate is not None else ""
         return f"{part} ({why})" if why else part
 
     @property
-    def gone(self) -> bool:
+    def is_evicted(self) -> bool:
         """True if the text was evicted."""
-        return self.evicted is not None
+        return self.eviction is not None
 
     @property
-    def now(self) -> str:
+    def current_text(self) -> str:
         """The text as it is sent now."""
         return self.text if self.edit is None else self.edit.added

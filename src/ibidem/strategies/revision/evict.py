@@ -17,24 +17,24 @@ from functools import cached_property
 from sys import getsizeof
 from typing import Any, ClassVar
 
-from ...billing.budget import Bank, Economy, Moment, Offer, Point
+from ...billing.revision_budget import CachePricing, PricedRevision, RequestContext, RevisionOffer, SavingsBalance
 from ...errors import IbidemError
-from ...markers.evicted import stub
-from ...markers.restore import left_of
+from ...markers.eviction_markers import parse_stub
+from ...markers.restore import is_remainder_of
 from ...model import Kind, Message
-from ...plan import Edit, Plan, own_texts
-from ...store.naming import conversation_key
-from ...store.recall import Keep, keeper
-from ..arrival.backrefs import BackReferences, BackrefFold
-from ..strategy import Fold, Revision, Start, Strategy
-from .entry import Entry, Eviction
-from .gate import Clock
+from ...plan import Edit, Plan, model_texts
+from ...store.recall import SaveOriginal, original_writer
+from ...store.references import conversation_key
+from ..arrival.backrefs import BackReferences, BackReferenceState
+from ..strategy import ConversationStart, Revision, Strategy, StrategyState
+from .entry import Eviction, InventoryEntry
+from .file_protection import Clock
 from .inventory import PART_TOKENS, Inventory
-from .thoughts import Thoughts
+from .removed_thinking import ThinkingHistory
 
 ENTRY_BYTES = 700
 """Bytes in memory of an entry without its text, but with the options that are computed while it is queued."""
-MAX_DOUBTED = 64
+MAX_UNCONFIRMED = 64
 """Maximum texts that look like stubs but are not confirmed by the store. After that, the store is not queried."""
 
 
@@ -51,7 +51,7 @@ class Evict(Strategy):
     revises: ClassVar[bool] = True
 
     arrival: BackReferences = field(default_factory=BackReferences)
-    economy: Economy | None = None
+    economy: CachePricing | None = None
     """Cache pricing of the provider. Default: `compact` and `Session` look it up by the model."""
     phi: float = 0.8
     """Share of the tokens saved so far that a revision may spend."""
@@ -84,7 +84,7 @@ class Evict(Strategy):
         """True if the model signs its thinking against all text before it."""
         return self.economy is not None and self.economy.preserved_thinking
 
-    def begin(self, start: Start) -> EvictionFold:
+    def begin(self, start: ConversationStart) -> EvictionState:
         economy = self.economy or start.economy
         settings = replace(
             self,
@@ -94,219 +94,249 @@ class Evict(Strategy):
             thinking=self.thinking and economy.keeps_thinking and not start.clears_thinking,
             stale_arguments=self.stale_arguments and start.tells_failures,
         )
-        return EvictionFold(settings, start.refers, start.arrival or BackrefFold, start.bank)
+        return EvictionState(settings, start.refers, start.arrival or BackReferenceState, start.bank)
 
 
-class EvictionFold(Fold):
+class EvictionState(StrategyState):
     """State of `Evict` after some requests."""
 
     def __init__(
         self,
         settings: Evict,
         refers: bool = True,
-        arrival: Callable[..., Any] = BackrefFold,
-        bank: Callable[..., Bank] = Bank,
+        arrival: Callable[..., Any] = BackReferenceState,
+        bank: Callable[..., SavingsBalance] = SavingsBalance,
     ) -> None:
         self.settings = settings
         self.inventory: Inventory = Inventory(settings)
-        self._arrival = arrival(settings.arrival, refers, self._evicted)
-        self._thoughts = Thoughts(settings.store)
-        self._evicted_refs: set[str] = set()
+        self._arrival = arrival(settings.arrival, refers, self._is_evicted)
+        self._thinking = ThinkingHistory(settings.store)
+        self._own_refs: set[str] = set()
         """References of the texts that this state evicted."""
-        self._doubted = 0
+        self._unconfirmed_count = 0
         """Number of texts that look like stubs but are not confirmed by the store."""
-        self._bank = bank(settings.economy or Economy(), settings.phi, settings.credit)
-        self._points: list[Point] = []
-        self._copies = 0
+        self._balance = bank(settings.economy or CachePricing(), settings.phi, settings.credit)
+        self._points: list[PricedRevision] = []
+        self._copied_bytes = 0
         """Bytes in memory of texts that are not in the request: arguments as text, and stubs."""
-        self._length = 0
+        self._message_count = 0
         """Number of messages fed."""
-        self._revises = True
+        self._may_revise = True
         """False once the history shows edits of another process, or the provider cleared results."""
-        self._standing = self._removed = 0.0
+        self._sent_tokens = self._removed_tokens = 0.0
         """Tokens of the last request as it was sent, and tokens removed from it."""
-        self._new = self._spared = 0.0
+        self._new_tokens = self._new_saved_tokens = 0.0
         """Tokens of newer messages as they will be sent, and tokens removed from them."""
 
     @cached_property
-    def _keep(self) -> Keep | None:
+    def _save_original(self) -> SaveOriginal | None:
         store = self.settings.store
-        return None if store is None else keeper(store, conversation_key(self._arrival.sources.words))
+        return None if store is None else original_writer(store, conversation_key(self._arrival.sources.words))
 
     @property
     def weight(self) -> int:
-        return int(self._arrival.weight) + self._copies + ENTRY_BYTES * len(self.inventory.all)
+        return int(self._arrival.weight) + self._copied_bytes + ENTRY_BYTES * len(self.inventory.entries)
 
     def feed(self, message: Message, as_is: bool = False) -> list[Edit]:
         """Return the arrival edits of a message."""
         arrival = self._arrival
         edits = {edit.path: edit for edit in arrival.feed(message, as_is)}
-        targets = {source for said in arrival.said for source in said.targets}
-        shown = {source: found for source in targets if (found := arrival.known.shown(source)) is not None}
-        entries = self.inventory.take(message, arrival.said, edits, arrival.sources)
+        targets = {source for sent_text in arrival.said for source in sent_text.targets}
+        visible_texts = {
+            source: visible_text for source in targets if (visible_text := arrival.known.shown(source)) is not None
+        }
+        entries = self.inventory.add_message(message, arrival.said, edits, arrival.sources)
         for entry in entries:
             if entry.kind == "result":
-                self.inventory.refer(entry, shown)
-            elif entry.kind == "arguments" and not entry.free:
-                self._copies += getsizeof(entry.text)
-            self._new += entry.sent + PART_TOKENS
-            self._spared += entry.tokens - entry.sent
-        if self.settings.store is not None and any(self._evicted(text) for _, text in own_texts(message)):
+                self.inventory.record_references(entry, visible_texts)
+            elif entry.kind == "arguments" and not entry.is_evictable:
+                self._copied_bytes += getsizeof(entry.text)
+            self._new_tokens += entry.sent_tokens + PART_TOKENS
+            self._new_saved_tokens += entry.tokens - entry.sent_tokens
+        if self.settings.store is not None and any(self._is_evicted(text) for _, text in model_texts(message)):
             arrival.rewritten = True
-        self._revises = self._revises and not arrival.rewritten
-        self._length += 1
-        self._thoughts.read(message)
+        self._may_revise = self._may_revise and not arrival.rewritten
+        self._message_count += 1
+        self._thinking.add_message(message)
         return [entry.edit for entry in entries if entry.edit is not None]
 
-    def request(self, moment: Moment) -> Revision | None:
+    def request(self, moment: RequestContext) -> Revision | None:
         """Decide if texts are evicted before the messages fed so far are sent. Return the revision, if any."""
-        self._bank.reported(moment.context, self._standing, moment.cached)
-        self._bank.keep(moment)
-        forgotten = self._bank.forgets(moment.idle)
-        self.inventory.grow_older(forgotten or moment.new_settings)
-        cold = not self._standing or forgotten
-        undone = self._arrival.as_is  # the request was sent without its planned edits
+        self._balance.add_usage(moment.context, self._sent_tokens, moment.cached)
+        self._balance.set_ttl(moment)
+        is_cache_expired = self._balance.is_expired(moment.idle)
+        self.inventory.start_request(is_cache_expired or moment.new_settings)
+        is_cold = not self._sent_tokens or is_cache_expired
+        is_unplanned = self._arrival.as_is  # the request was sent without its planned edits
         revision = None
-        if self._revises and not (moment.refused or undone):
-            revision = self._revised(moment) or self._evict_unsent()
+        if self._may_revise and not (moment.refused or is_unplanned):
+            revision = self._plan_revision(moment) or self._evict_unsent()
         self.inventory.replaced.clear()
-        self._bank.settle(self._removed, self._spared, cold, self._standing + self._new)
-        self.inventory.sent(forgotten)
-        self.inventory.waiting.turn += 1  # texts that become eligible from now on are still sent with this request
-        self._standing += self._new
-        self._removed += self._spared
-        self._new = self._spared = 0.0
-        self.spent = self._bank.spent
+        self._balance.record_request(
+            self._removed_tokens, self._new_saved_tokens, is_cold, self._sent_tokens + self._new_tokens
+        )
+        self.inventory.finish_request(is_cache_expired)
+        self.inventory.queue.turn += 1  # texts that become eligible from now on are still sent with this request
+        self._sent_tokens += self._new_tokens
+        self._removed_tokens += self._new_saved_tokens
+        self._new_tokens = self._new_saved_tokens = 0.0
+        self.spent = self._balance.spent
         return revision
 
     def results_cleared(self) -> None:
         """Stop evicting: it is unknown which texts the provider still counts."""
         self._arrival.results_cleared()
-        self._revises = False
+        self._may_revise = False
 
     def still_used(self) -> None:
         # Check `_points` first: the conversation has a name only after its first messages, and evictions come later.
-        if (self._points or not self._revises) and self._keep is not None:
-            self._keep({})
-            self._thoughts.still_used()
+        if (self._points or not self._may_revise) and self._save_original is not None:
+            self._save_original({})
+            self._thinking.still_used()
 
-    def _revised(self, moment: Moment) -> Revision | None:
-        waiting, bank = self.inventory.waiting, self._bank
-        behind = self._sent_behind(waiting.first)
+    def _plan_revision(self, moment: RequestContext) -> Revision | None:
+        queue, bank = self.inventory.queue, self._balance
+        rewrite_tokens = self._sent_tokens_from(queue.first_message)
         if (
-            bank.reason(self._standing, Offer(*waiting.all(), behind), moment, self._new) is None
+            bank.decide_revision(
+                self._sent_tokens, RevisionOffer(*queue.waiting_tokens(), rewrite_tokens), moment, self._new_tokens
+            )
+            is None
         ):  # more than can go: a quick no
             return None
         if (
-            bank.reason(self._standing, Offer(*waiting.most(), behind), moment, self._new) is None
+            bank.decide_revision(
+                self._sent_tokens, RevisionOffer(*queue.freeable_tokens(), rewrite_tokens), moment, self._new_tokens
+            )
+            is None
         ):  # and this a slower one
             return None
-        if self._thoughts.went_before():
-            self._revises = False
+        if self._thinking.was_removed_before():
+            self._may_revise = False
             return None
-        self.inventory.keep_thinking(self._thoughts.stay)
-        going = waiting.free_to_go()
-        offer = self._offer(going)
-        unsent = self._unsent(going)
-        standing = self._standing + unsent  # so that the rest is what was sent and stays
-        reason = bank.reason(standing, offer, moment, self._new - unsent)
+        self.inventory.keep_thinking(self._thinking.must_stay)
+        evictable = queue.find_evictable()
+        offer = self._make_offer(evictable)
+        unsent_tokens = self._unsent_tokens(evictable)
+        sent_tokens = self._sent_tokens + unsent_tokens  # so that the rest is what was sent and stays
+        reason = bank.decide_revision(sent_tokens, offer, moment, self._new_tokens - unsent_tokens)
         if reason is None:
             return None
-        if not self._kept(going):
+        if not self._save_evicted(evictable):
             return Revision(None, refused=True)
-        rewritten, break_even = bank.pay(standing, offer, reason, self._new - unsent)
-        first = min(entry.message for entry in going)
-        self._points.append(Point(self._length, first, reason, rewritten, offer.freed, break_even))
-        for entry in going:
-            self._evict(entry)
-        texts, points = len(self.inventory.all), tuple(self._points)
+        rewritten_tokens, break_even = bank.record_revision(
+            sent_tokens, offer, reason, self._new_tokens - unsent_tokens
+        )
+        first = min(entry.message for entry in evictable)
+        self._points.append(
+            PricedRevision(self._message_count, first, reason, rewritten_tokens, offer.freed, break_even)
+        )
+        for entry in evictable:
+            self._evict_entry(entry)
+        texts, points = len(self.inventory.entries), tuple(self._points)
         changes = {
-            message: self.inventory.edits_of(message) for message in dict.fromkeys(each.message for each in going)
+            message: self.inventory.edits_of(message) for message in dict.fromkeys(each.message for each in evictable)
         }
-        return Revision(lambda: self._plan(texts, points), changes=changes, points=points)
+        return Revision(lambda: self._plan_of_first(texts, points), changes=changes, points=points)
 
     def _evict_unsent(self) -> Revision | None:
         """Evict the text that edits replaced before its first request: no provider has cached it, so it is free.
 
         Its need is 0.02 % of requests on recorded sessions (`benchmarks.need`, class stale_arguments).
         """
-        going = [entry for entry in self.inventory.replaced if self.inventory.waiting.goes_alone(entry)]
-        if not going or self._thoughts.went_before():
+        going = [entry for entry in self.inventory.replaced if self.inventory.queue.goes_alone(entry)]
+        if not going or self._thinking.was_removed_before():
             return None
-        if not self._kept(going):
+        if not self._save_evicted(going):
             return Revision(None, refused=True)
         for entry in going:
-            self._evict(entry)
-        texts, points = len(self.inventory.all), tuple(self._points)
+            self._evict_entry(entry)
+        texts, points = len(self.inventory.entries), tuple(self._points)
         changes = {entry.message: self.inventory.edits_of(entry.message) for entry in going}
-        return Revision(lambda: self._plan(texts, points), changes=changes, points=points)
+        return Revision(lambda: self._plan_of_first(texts, points), changes=changes, points=points)
 
-    def _offer(self, going: Sequence[Entry]) -> Offer:
-        freed = waited = 0.0
-        for entry in going:
-            tokens = entry.sent - entry.going.left if entry.going else 0.0
-            freed += tokens
-            waited += tokens * (self.inventory.turn - entry.since)
-        first = min((entry.message for entry in going), default=0)
-        return Offer(freed, waited, self._sent_behind(first) + self._unsent(going))
+    def _make_offer(self, evictable: Sequence[InventoryEntry]) -> RevisionOffer:
+        freed_tokens = waited_tokens = 0.0
+        for entry in evictable:
+            tokens = entry.sent_tokens - entry.planned_eviction.remaining_tokens if entry.planned_eviction else 0.0
+            freed_tokens += tokens
+            waited_tokens += tokens * (self.inventory.turn - entry.eligible_since)
+        first = min((entry.message for entry in evictable), default=0)
+        return RevisionOffer(
+            freed_tokens, waited_tokens, self._sent_tokens_from(first) + self._unsent_tokens(evictable)
+        )
 
-    def _sent_behind(self, message: int) -> float:
+    def _sent_tokens_from(self, message: int) -> float:
         """Tokens from a message on that were already sent."""
-        return max(0.0, self.inventory.standing.behind(message) - self._new)
+        return max(0.0, self.inventory.token_sums.tokens_from(message) - self._new_tokens)
 
-    def _unsent(self, going: Sequence[Entry]) -> float:
+    def _unsent_tokens(self, evictable: Sequence[InventoryEntry]) -> float:
         """Tokens freed in texts that were never sent, such as the latest thinking."""
-        new = [entry for entry in going if entry.turn == self.inventory.turn - 1]
-        return sum(entry.sent - entry.going.left for entry in new if entry.going)
+        new = [entry for entry in evictable if entry.turn == self.inventory.turn - 1]
+        return sum(
+            entry.sent_tokens - entry.planned_eviction.remaining_tokens for entry in new if entry.planned_eviction
+        )
 
-    def _plan(self, texts: int, points: tuple[Point, ...]) -> Plan:
+    def _plan_of_first(self, texts: int, points: tuple[PricedRevision, ...]) -> Plan:
         """All edits of the first `texts` entries. They do not change before the next revision."""
-        edits = (entry.edit for entry in self.inventory.all[:texts] if entry.edit is not None)
+        edits = (entry.edit for entry in self.inventory.entries[:texts] if entry.edit is not None)
         return Plan(tuple(edits), points)
 
-    def _evicted(self, text: str) -> bool:
+    def _is_evicted(self, text: str) -> bool:
         """Return True if the text is a stub whose original is in the store, and not just text that looks like one."""
-        if self.settings.store is None or self._doubted >= MAX_DOUBTED:
+        if self.settings.store is None or self._unconfirmed_count >= MAX_UNCONFIRMED:
             return False
-        found = stub(text, self._arrival.sources.tag)
-        if found is None or found.ref in self._evicted_refs:
+        marker = parse_stub(text, self._arrival.sources.tag)
+        if marker is None or marker.ref in self._own_refs:
             return False
         try:
-            kept = self.settings.store.get([found.ref])
+            originals = self.settings.store.get([marker.ref])
         except IbidemError:
-            kept = {}
-        if found.ref in kept and left_of(text, kept[found.ref], self._arrival.sources.tag):
+            originals = {}
+        if marker.ref in originals and is_remainder_of(text, originals[marker.ref], self._arrival.sources.tag):
             return True
-        self._doubted += 1
+        self._unconfirmed_count += 1
         return False
 
-    def _kept(self, going: Sequence[Entry]) -> bool:
-        originals = {ref: text for entry in going if entry.going for ref, text in entry.going.originals.items()}
-        places = {ref: entry.place for entry in going if entry.going for ref in entry.going.originals}
-        return (self._keep is None or not originals or self._keep(originals, places)) and self._thoughts.keep(going)
+    def _save_evicted(self, evictable: Sequence[InventoryEntry]) -> bool:
+        originals = {
+            ref: text
+            for entry in evictable
+            if entry.planned_eviction
+            for ref, text in entry.planned_eviction.originals.items()
+        }
+        places = {
+            ref: entry.description
+            for entry in evictable
+            if entry.planned_eviction
+            for ref in entry.planned_eviction.originals
+        }
+        return (
+            self._save_original is None or not originals or self._save_original(originals, places)
+        ) and self._thinking.save_removed(evictable)
 
-    def _evict(self, entry: Entry) -> None:
-        assert entry.going is not None
-        self._evicted_refs.update(entry.going.originals)
-        self._copies += getsizeof(entry.going.added)
-        entry.edit = _edit(entry, entry.going)
-        freed = self.inventory.waiting.evict(entry)
-        self.inventory.standing.add(entry.message, -freed)
-        self._standing -= freed
-        self._removed += freed
+    def _evict_entry(self, entry: InventoryEntry) -> None:
+        assert entry.planned_eviction is not None
+        self._own_refs.update(entry.planned_eviction.originals)
+        self._copied_bytes += getsizeof(entry.planned_eviction.stub_text)
+        entry.edit = _make_edit(entry, entry.planned_eviction)
+        freed_tokens = self.inventory.queue.evict(entry)
+        self.inventory.token_sums.add(entry.message, -freed_tokens)
+        self._sent_tokens -= freed_tokens
+        self._removed_tokens += freed_tokens
         for source in entry.sources:
             self._arrival.forget(source)
 
 
-def _edit(entry: Entry, going: Eviction) -> Edit:
+def _make_edit(entry: InventoryEntry, eviction: Eviction) -> Edit:
     return Edit(
-        strategy=going.label,
+        strategy=eviction.label,
         op="drop" if entry.kind == "thinking" else "set",
         message=entry.message,
         path=entry.path,
         removed=(entry.text,),
-        added=going.added,
+        added=eviction.stub_text,
         fewer_tokens=True,
-        reason=going.reason,
+        reason=eviction.reason,
         counted_tokens=entry.tokens if entry.kind == "thinking" else None,
     )

@@ -4,60 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...markers.evicted import EvictedMarker, refs_in, thinned
-from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, parsed
-from ...markers.restore import left_of
-from ...store.naming import reference
+from ...markers.eviction_markers import EvictedMarker, refs_in, remove_lines
+from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, VisibleText, parse_markers
+from ...markers.restore import is_remainder_of
+from ...store.references import reference
 from ...tokens import estimate
-from ...wire import Change, rebuild
-from .entry import Entry, Eviction, Pin
+from ...wire import JsonChange, apply_changes
+from .entry import Eviction, InventoryEntry, Pin
 
-Stretches = list[tuple[int, int]]
+LineRanges = list[tuple[int, int]]
 
 
-def eviction_of(entry: Entry, shown: Shown, stay: Stretches, way: str = "") -> Eviction | None:
+def make_eviction(
+    entry: InventoryEntry, visible_text: VisibleText, kept_ranges: LineRanges, recall_tool: str = ""
+) -> Eviction | None:
     """Return the eviction of a text, except for the lines in `kept_ranges`; None if it is not possible."""
-    candidate, tag = entry.candidate, shown.tag
+    candidate, tag = entry.candidate, visible_text.tag
     assert candidate is not None
-    marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, way)
+    marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, recall_tool)
     if entry.kind == "arguments":
-        added = str(marker) if not stay and _comes_back(entry, str(marker)) else None
+        stub_text = str(marker) if not kept_ranges and _can_restore_json(entry, str(marker)) else None
     else:
-        added = _thinned(entry, shown, stay, marker)
-    if added is None or marker.ref not in refs_in(added, tag):
+        stub_text = _remove_lines(entry, visible_text, kept_ranges, marker)
+    if stub_text is None or marker.ref not in refs_in(stub_text, tag):
         return None
-    if added != str(marker) and not left_of(added, entry.text, tag):
+    if stub_text != str(marker) and not is_remainder_of(stub_text, entry.text, tag):
         return None
     reason = candidate.reason or candidate.why
-    return Eviction(candidate.label, added, estimate(added), reason, {marker.ref: entry.text})
+    return Eviction(candidate.label, stub_text, estimate(stub_text), reason, {marker.ref: entry.text})
 
 
-def still_true(old: Shown, after: str, pins: Iterable[Pin]) -> bool:
+def is_still_valid(old: VisibleText, after: str, pins: Iterable[Pin]) -> bool:
     """Return True if references still find their lines (invariant 5): a shorter text may parse differently."""
-    new = Shown.of(after, old.tag)
-    return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
+    new = VisibleText.from_text(after, old.tag)
+    return all(old.find_units(pin.marker) == new.find_units(pin.marker) is not None for pin in pins)
 
 
-def _comes_back(entry: Entry, added: str) -> bool:
+def _can_restore_json(entry: InventoryEntry, stub_text: str) -> bool:
     """Return True if the arguments, sent as JSON text, can be restored byte for byte (invariant 6)."""
-    if not entry.written_in:
+    if not entry.containing_json:
         return True
     key = entry.path[-1:]
     try:
-        sent = rebuild(entry.written_in, [Change(key, "set", added)])
-        return bool(rebuild(sent, [Change(key, "set", entry.text)]) == entry.written_in)
+        sent_json = apply_changes(entry.containing_json, [JsonChange(key, "set", stub_text)])
+        return bool(apply_changes(sent_json, [JsonChange(key, "set", entry.text)]) == entry.containing_json)
     except (ValueError, RecursionError):  # for example a duplicate key
         return False
 
 
-def _thinned(entry: Entry, shown: Shown, stay: Stretches, marker: EvictedMarker) -> str | None:
-    if not stay:
+def _remove_lines(
+    entry: InventoryEntry, visible_text: VisibleText, kept_ranges: LineRanges, marker: EvictedMarker
+) -> str | None:
+    if not kept_ranges:
         return str(marker)
-    lines = entry.now.split("\n")
-    found = parsed(entry.now, lines, marker.tag)
-    flags = "".join(each.flags for each in found.values())
-    told_apart = any(each.but for each in found.values())  # the text has only lines that differ from another text
-    if told_apart or shown.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS)):
+    lines = entry.current_text.split("\n")
+    markers = parse_markers(entry.current_text, lines, marker.tag)
+    flags = "".join(each.flags for each in markers.values())
+    has_differences = any(
+        each.but for each in markers.values()
+    )  # the text has only lines that differ from another text
+    if has_differences or visible_text.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS)):
         return None
     # Remove lines with references: their targets may be evicted later.
-    return thinned(lines[: len(shown.layout.units)], stay, marker, set(found))
+    return remove_lines(lines[: len(visible_text.layout.units)], kept_ranges, marker, set(markers))

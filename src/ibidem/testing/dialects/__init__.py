@@ -16,7 +16,7 @@ from typing import NamedTuple
 from . import anthropic, gemini, openai_chat, openai_responses
 from .dialect import Reply, UpstreamDialect
 
-__all__ = ["Reply", "UpstreamDialect", "UpstreamRoute", "asked"]
+__all__ = ["Reply", "UpstreamDialect", "UpstreamRoute", "route_for"]
 
 
 class UpstreamRoute(NamedTuple):
@@ -49,7 +49,7 @@ PATHS: tuple[tuple[str, UpstreamDialect, str], ...] = (
 _PATHS = tuple((re.compile(f".*{end}"), dialect, kind) for end, dialect, kind in PATHS)
 
 
-def asked(path: str) -> UpstreamRoute | None:
+def route_for(path: str) -> UpstreamRoute | None:
     """Return the route of a path; None if it belongs to no provider."""
     for pattern, dialect, kind in _PATHS:
         if (match := pattern.fullmatch(path)) is not None:

@@ -56,40 +56,40 @@ class UpstreamDialect:
     """Yield the response as a stream."""
     ping: bytes
     error: Callable[[int, str], Any]
-    counted: Callable[[Usage], Any]
+    count_response: Callable[[Usage], Any]
     """Return the response to a request that only counts tokens."""
     headers: Callable[[int], tuple[Header, ...]]
     """Return the headers of each response, by its number."""
     stream_type: str = "text/event-stream; charset=utf-8"
     cache_key: Callable[[Mapping[str, Any]], str] = lambda _: ""
     """Return the request's cache key."""
-    refusal: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    find_rejection: Callable[[Mapping[str, Any]], str] = lambda _: ""
     """Return the provider's error message for invalid cache directives; empty if all are valid."""
 
 
-def pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
+def split_text(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
     """Yield a text in pieces, one per event."""
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
 
-def dumps(value: Any) -> str:
+def compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def named(*values: tuple[str, Any]) -> list[Unit]:
+def present_units(*values: tuple[str, Any]) -> list[Unit]:
     """Return one unit for each value that is not empty."""
     return [Unit({name: value}) for name, value in values if value]
 
 
-def event(kind: str, value: Mapping[str, Any]) -> bytes:
+def named_event(kind: str, value: Mapping[str, Any]) -> bytes:
     """Return a server-sent event with its name in both fields."""
-    return f"event: {kind}\ndata: {dumps({'type': kind, **value})}\n\n".encode("utf-8", "surrogatepass")
+    return f"event: {kind}\ndata: {compact_json({'type': kind, **value})}\n\n".encode("utf-8", "surrogatepass")
 
 
-def data(value: Any) -> bytes:
-    return f"data: {dumps(value)}\n\n".encode("utf-8", "surrogatepass")
+def data_event(value: Any) -> bytes:
+    return f"data: {compact_json(value)}\n\n".encode("utf-8", "surrogatepass")
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import AnswerPart, Called, Spoken, Thought
+from ..answers import AnswerPart, CallPart, TextPart, ThinkingPart
 from ..prompt_cache import Unit
-from .dialect import Reply, UpstreamDialect, dumps, listed, named, pieces
+from .dialect import Reply, UpstreamDialect, as_list, compact_json, present_units, split_text
 
 ERRORS = {
     400: "INVALID_ARGUMENT",
@@ -23,22 +23,22 @@ ERRORS = {
 SIGNATURE = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgc2lnbmVkLg=="
 
 
-def units(body: Mapping[str, Any]) -> list[Unit]:
-    contents = [Unit(content) for content in listed(body.get("contents"))]
+def cache_units(body: Mapping[str, Any]) -> list[Unit]:
+    contents = [Unit(content) for content in as_list(body.get("contents"))]
     system = body.get("systemInstruction", body.get("system_instruction"))
-    return named(("tools", body.get("tools")), ("system", system)) + contents
+    return present_units(("tools", body.get("tools")), ("system", system)) + contents
 
 
-def whole(reply: Reply) -> Any:
-    parts = [_part(reply, place, part) for place, part in enumerate(reply.parts)]
-    return _response(reply, parts, last=True)
+def full_response(reply: Reply) -> Any:
+    parts = [_part_fields(reply, place, part) for place, part in enumerate(reply.parts)]
+    return _response_fields(reply, parts, last=True)
 
 
-def events(reply: Reply) -> Iterator[bytes]:
-    chunks = list(_chunks(reply))
+def stream_events(reply: Reply) -> Iterator[bytes]:
+    chunks = list(_split_parts(reply))
     for number, chunk in enumerate(chunks):
         last = number == len(chunks) - 1
-        text = dumps(_response(reply, [chunk], last=last))
+        text = compact_json(_response_fields(reply, [chunk], last=last))
         if reply.sse:
             yield f"data: {text}\r\n\r\n".encode("utf-8", "surrogatepass")
         else:
@@ -46,47 +46,47 @@ def events(reply: Reply) -> Iterator[bytes]:
             yield f"{start}{text}{end}".encode("utf-8", "surrogatepass")
 
 
-def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
+def _split_parts(reply: Reply) -> Iterator[dict[str, Any]]:
     for place, part in enumerate(reply.parts):
-        if isinstance(part, Called):
-            yield _part(reply, place, part)
+        if isinstance(part, CallPart):
+            yield _part_fields(reply, place, part)
         else:
-            for piece in pieces(part.text):
-                yield _part(reply, place, part._replace(text=piece))
+            for piece in split_text(part.text):
+                yield _part_fields(reply, place, part._replace(text=piece))
 
 
-def _part(reply: Reply, place: int, part: AnswerPart) -> dict[str, Any]:
+def _part_fields(reply: Reply, place: int, part: AnswerPart) -> dict[str, Any]:
     match part:
-        case Spoken(text):
+        case TextPart(text):
             return {"text": text}
-        case Thought(text):
+        case ThinkingPart(text):
             return {"text": text, "thought": True}
-        case Called(tool, arguments):
+        case CallPart(tool, arguments):
             ident = f"call_{reply.number:06}_{place}"
             call = {"id": ident, "name": tool, "args": dict(arguments)}
             return {"functionCall": call, "thoughtSignature": SIGNATURE}
 
 
-def _response(reply: Reply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _response_fields(reply: Reply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
     if last:
         candidate["finishReason"] = "STOP"
     return {
         "candidates": [candidate],
-        "usageMetadata": _usage(reply.usage),
+        "usageMetadata": _usage_fields(reply.usage),
         "modelVersion": reply.model,
         "responseId": f"response_{reply.number:06}",
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
-    cached = {"cachedContentTokenCount": usage.read} if usage.read else {}
-    thoughts = {"thoughtsTokenCount": usage.reasoning} if usage.reasoning else {}
+def _usage_fields(usage: Usage) -> dict[str, Any]:
+    cached_field = {"cachedContentTokenCount": usage.read} if usage.read else {}
+    thoughts_field = {"thoughtsTokenCount": usage.reasoning} if usage.reasoning else {}
     return {
         "promptTokenCount": usage.input,
-        **cached,
+        **cached_field,
         "candidatesTokenCount": usage.output - usage.reasoning,
-        **thoughts,
+        **thoughts_field,
         "totalTokenCount": usage.input + usage.output,
     }
 
@@ -94,13 +94,13 @@ def _usage(usage: Usage) -> dict[str, Any]:
 DIALECT = UpstreamDialect(
     provider="google",
     format="gemini",
-    units=units,
-    whole=whole,
-    events=events,
+    units=cache_units,
+    whole=full_response,
+    events=stream_events,
     ping=b": ping\r\n\r\n",
     error=lambda status, text: {
         "error": {"code": status, "message": text, "status": ERRORS.get(status, ERRORS[500])},
     },
-    counted=lambda usage: {"totalTokens": usage.input},
+    count_response=lambda usage: {"totalTokens": usage.input},
     headers=lambda number: (),
 )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Called, Spoken, Thought
+from ..answers import CallPart, TextPart, ThinkingPart
 from ..prompt_cache import Unit
-from .dialect import CREATED, Reply, UpstreamDialect, data, dumps, listed, named, pieces
+from .dialect import CREATED, Reply, UpstreamDialect, as_list, compact_json, data_event, present_units, split_text
 
 ERRORS = {
     400: ("invalid_request_error", None),
@@ -19,64 +19,64 @@ ERRORS = {
 RETENTION_SECONDS = 24 * 3600.0
 
 
-def units(body: Mapping[str, Any]) -> list[Unit]:
-    messages = [Unit(message) for message in listed(body.get("messages"))]
-    return kept(body, named(("tools", body.get("tools"))) + messages)
+def cache_units(body: Mapping[str, Any]) -> list[Unit]:
+    messages = [Unit(message) for message in as_list(body.get("messages"))]
+    return extended_units(body, present_units(("tools", body.get("tools"))) + messages)
 
 
-def kept(body: Mapping[str, Any], found: list[Unit]) -> list[Unit]:
+def extended_units(body: Mapping[str, Any], units_of_request: list[Unit]) -> list[Unit]:
     """Return the units with the longer retention, if the request asks for it."""
     if body.get("prompt_cache_retention") != "24h":
-        return found
-    return [unit._replace(mark=RETENTION_SECONDS) for unit in found]
+        return units_of_request
+    return [unit._replace(ttl=RETENTION_SECONDS) for unit in units_of_request]
 
 
 def cache_key(body: Mapping[str, Any]) -> str:
     return str(body.get("prompt_cache_key") or "")
 
 
-def whole(reply: Reply) -> Any:
-    said = "".join(part.text for part in reply.parts if isinstance(part, Spoken))
-    thought = "".join(part.text for part in reply.parts if isinstance(part, Thought))
-    calls = [{key: value for key, value in call.items() if key != "index"} for call in _calls(reply)]
-    message: dict[str, Any] = {"role": "assistant", "content": said or None, "refusal": None}
-    if thought:
-        message["reasoning_content"] = thought
+def full_response(reply: Reply) -> Any:
+    text = "".join(part.text for part in reply.parts if isinstance(part, TextPart))
+    thinking = "".join(part.text for part in reply.parts if isinstance(part, ThinkingPart))
+    calls = [{key: value for key, value in call.items() if key != "index"} for call in _tool_calls(reply)]
+    message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
+    if thinking:
+        message["reasoning_content"] = thinking
     if calls:
         message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
-    return {**_about(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
+    return {**_common_fields(reply, "chat.completion"), "choices": [choice], "usage": _usage_fields(reply.usage)}
 
 
-def events(reply: Reply) -> Iterator[bytes]:
-    about = _about(reply, "chat.completion.chunk")
+def stream_events(reply: Reply) -> Iterator[bytes]:
+    about = _common_fields(reply, "chat.completion.chunk")
     options = reply.request.get("stream_options")
-    wanted = isinstance(options, dict) and options.get("include_usage") is True
-    usage = {"usage": None} if wanted else {}
+    includes_usage = isinstance(options, dict) and options.get("include_usage") is True
+    usage = {"usage": None} if includes_usage else {}
 
-    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+    def make_chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return data({**about, "choices": [choice], **usage})
+        return data_event({**about, "choices": [choice], **usage})
 
-    yield chunk({"role": "assistant", "content": "", "refusal": None})
+    yield make_chunk({"role": "assistant", "content": "", "refusal": None})
     for part in reply.parts:
-        if isinstance(part, Called):
+        if isinstance(part, CallPart):
             continue
-        key = "content" if isinstance(part, Spoken) else "reasoning_content"
-        for piece in pieces(part.text):
-            yield chunk({key: piece})
-    for call in _calls(reply):
+        key = "content" if isinstance(part, TextPart) else "reasoning_content"
+        for piece in split_text(part.text):
+            yield make_chunk({key: piece})
+    for call in _tool_calls(reply):
         arguments = call["function"]["arguments"]
-        yield chunk({"tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]})
-        for piece in pieces(arguments):
-            yield chunk({"tool_calls": [{"index": call["index"], "function": {"arguments": piece}}]})
-    yield chunk({}, _finish(reply))
-    if wanted:
-        yield data({**about, "choices": [], "usage": _usage(reply.usage)})
+        yield make_chunk({"tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]})
+        for piece in split_text(arguments):
+            yield make_chunk({"tool_calls": [{"index": call["index"], "function": {"arguments": piece}}]})
+    yield make_chunk({}, _finish_reason(reply))
+    if includes_usage:
+        yield data_event({**about, "choices": [], "usage": _usage_fields(reply.usage)})
     yield b"data: [DONE]\n\n"
 
 
-def _about(reply: Reply, kind: str) -> dict[str, Any]:
+def _common_fields(reply: Reply, kind: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{reply.number:06}",
         "object": kind,
@@ -87,35 +87,35 @@ def _about(reply: Reply, kind: str) -> dict[str, Any]:
     }
 
 
-def _calls(reply: Reply) -> list[dict[str, Any]]:
-    calls = [part for part in reply.parts if isinstance(part, Called)]
+def _tool_calls(reply: Reply) -> list[dict[str, Any]]:
+    calls = [part for part in reply.parts if isinstance(part, CallPart)]
     return [
         {
             "index": index,
             "id": f"call_{reply.number:06}_{index}",
             "type": "function",
-            "function": {"name": call.tool, "arguments": dumps(dict(call.arguments))},
+            "function": {"name": call.tool, "arguments": compact_json(dict(call.arguments))},
         }
         for index, call in enumerate(calls)
     ]
 
 
-def _finish(reply: Reply) -> str:
-    return "tool_calls" if any(isinstance(part, Called) for part in reply.parts) else "stop"
+def _finish_reason(reply: Reply) -> str:
+    return "tool_calls" if any(isinstance(part, CallPart) for part in reply.parts) else "stop"
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
-    written = {"cache_write_tokens": usage.written} if usage.written else {}
+def _usage_fields(usage: Usage) -> dict[str, Any]:
+    write_field = {"cache_write_tokens": usage.written} if usage.written else {}
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.read, "audio_tokens": 0, **written},
+        "prompt_tokens_details": {"cached_tokens": usage.read, "audio_tokens": 0, **write_field},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
     }
 
 
-def error(status: int, text: str) -> Any:
+def error_body(status: int, text: str) -> Any:
     kind, code = ERRORS.get(status, ERRORS[500])
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
@@ -123,12 +123,12 @@ def error(status: int, text: str) -> Any:
 DIALECT = UpstreamDialect(
     provider="openai",
     format="openai-chat",
-    units=units,
-    whole=whole,
-    events=events,
+    units=cache_units,
+    whole=full_response,
+    events=stream_events,
     ping=b": ping\n\n",
-    error=error,
-    counted=lambda usage: {"input_tokens": usage.input},
+    error=error_body,
+    count_response=lambda usage: {"input_tokens": usage.input},
     headers=lambda number: (("x-request-id", f"req_{number:06}"), ("openai-processing-ms", "1")),
     cache_key=cache_key,
 )

@@ -8,92 +8,92 @@ from itertools import count
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Called, Spoken, Thought
+from ..answers import CallPart, TextPart, ThinkingPart
 from ..prompt_cache import Unit
 from . import openai_chat
-from .dialect import CREATED, Reply, UpstreamDialect, dumps, event, listed, named, pieces
+from .dialect import CREATED, Reply, UpstreamDialect, as_list, compact_json, named_event, present_units, split_text
 
 ENCRYPTED = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgZW5jcnlwdGVkLg=="
 ResponsesEvent = tuple[str, dict[str, Any]]
 
 
-def units(body: Mapping[str, Any]) -> list[Unit]:
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given)
-    head = named(("tools", body.get("tools")), ("instructions", body.get("instructions")))
-    return openai_chat.kept(body, head + [Unit(item) for item in items])
+def cache_units(body: Mapping[str, Any]) -> list[Unit]:
+    history = body.get("input")
+    items = [{"role": "user", "content": history}] if isinstance(history, str) else as_list(history)
+    head = present_units(("tools", body.get("tools")), ("instructions", body.get("instructions")))
+    return openai_chat.extended_units(body, head + [Unit(item) for item in items])
 
 
-def whole(reply: Reply) -> Any:
-    return _response(reply, "completed", _output(reply))
+def full_response(reply: Reply) -> Any:
+    return _response_fields(reply, "completed", _output_items(reply))
 
 
-def events(reply: Reply) -> Iterator[bytes]:
+def stream_events(reply: Reply) -> Iterator[bytes]:
     numbers = count()
-    for kind, value in _events(reply):
-        yield event(kind, {**value, "sequence_number": next(numbers)})
+    for kind, value in _unnumbered_events(reply):
+        yield named_event(kind, {**value, "sequence_number": next(numbers)})
 
 
-def _events(reply: Reply) -> Iterator[ResponsesEvent]:
+def _unnumbered_events(reply: Reply) -> Iterator[ResponsesEvent]:
     for kind in ("response.created", "response.in_progress"):
-        yield kind, {"response": _response(reply, "in_progress", [])}
-    output = _output(reply)
+        yield kind, {"response": _response_fields(reply, "in_progress", [])}
+    output = _output_items(reply)
     for index, item in enumerate(output):
-        yield "response.output_item.added", {"output_index": index, "item": _begun(item)}
-        yield from _SPOKEN[item["type"]]({"item_id": item["id"], "output_index": index}, item)
+        yield "response.output_item.added", {"output_index": index, "item": _empty_item(item)}
+        yield from _EVENTS_BY_TYPE[item["type"]]({"item_id": item["id"], "output_index": index}, item)
         yield "response.output_item.done", {"output_index": index, "item": item}
-    yield "response.completed", {"response": _response(reply, "completed", output)}
+    yield "response.completed", {"response": _response_fields(reply, "completed", output)}
 
 
-def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+def _empty_item(item: Mapping[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
-def _message(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+def _message_events(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     place = {**place, "content_index": 0}
     part = item["content"][0]
     yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"]):
+    for piece in split_text(part["text"]):
         yield "response.output_text.delta", {**place, "delta": piece, "logprobs": []}
     yield "response.output_text.done", {**place, "text": part["text"], "logprobs": []}
     yield "response.content_part.done", {**place, "part": part}
 
 
-def _reasoning(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+def _reasoning_events(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     place = {**place, "summary_index": 0}
     part = item["summary"][0]
     yield "response.reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"]):
+    for piece in split_text(part["text"]):
         yield "response.reasoning_summary_text.delta", {**place, "delta": piece}
     yield "response.reasoning_summary_text.done", {**place, "text": part["text"]}
     yield "response.reasoning_summary_part.done", {**place, "part": part}
 
 
-def _function_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
-    for piece in pieces(item["arguments"]):
+def _function_call_events(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+    for piece in split_text(item["arguments"]):
         yield "response.function_call_arguments.delta", {**place, "delta": piece}
-    done = {"name": item["name"], "arguments": item["arguments"]}
-    yield "response.function_call_arguments.done", {**place, **done}
+    arguments_field = {"name": item["name"], "arguments": item["arguments"]}
+    yield "response.function_call_arguments.done", {**place, **arguments_field}
 
 
-def _custom_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
-    for piece in pieces(item["input"]):
+def _custom_call_events(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+    for piece in split_text(item["input"]):
         yield "response.custom_tool_call_input.delta", {**place, "delta": piece}
     yield "response.custom_tool_call_input.done", {**place, "input": item["input"]}
 
 
-def _compaction(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+def _compaction_events(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     """Yield no events: the item is sent whole when it is added and when it is done."""
     yield from ()
 
 
-_SPOKEN = {
-    "message": _message,
-    "reasoning": _reasoning,
-    "function_call": _function_call,
-    "custom_tool_call": _custom_call,
-    "compaction": _compaction,
+_EVENTS_BY_TYPE = {
+    "message": _message_events,
+    "reasoning": _reasoning_events,
+    "function_call": _function_call_events,
+    "custom_tool_call": _custom_call_events,
+    "compaction": _compaction_events,
 }
 
 
@@ -102,31 +102,31 @@ def compaction_item(summary: str) -> dict[str, Any]:
     return {"type": "compaction", "encrypted_content": b64encode(summary.encode("utf-8", "surrogatepass")).decode()}
 
 
-def _output(reply: Reply) -> list[dict[str, Any]]:
+def _output_items(reply: Reply) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if reply.summary:
         items.append({"id": f"cmp_{reply.number:06}", **compaction_item(reply.summary)})
     for place, part in enumerate(reply.parts):
         name = f"{reply.number:06}_{place}"
         match part:
-            case Spoken(text):
+            case TextPart(text):
                 content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
                 about = {"status": "completed", "role": "assistant"}
                 items.append({"id": f"msg_{name}", "type": "message", **about, "content": content})
-            case Thought(text):
+            case ThinkingPart(text):
                 summary = [{"type": "summary_text", "text": text}]
                 about = {"encrypted_content": ENCRYPTED}
                 items.append({"id": f"rs_{name}", "type": "reasoning", **about, "summary": summary})
-            case Called(tool, _, given) if given:
+            case CallPart(tool, _, given) if given:
                 call = {"call_id": f"call_{name}", "name": tool, "input": given}
                 items.append({"id": f"ctc_{name}", "type": "custom_tool_call", "status": "completed", **call})
-            case Called(tool, arguments):
-                call = {"call_id": f"call_{name}", "name": tool, "arguments": dumps(dict(arguments))}
+            case CallPart(tool, arguments):
+                call = {"call_id": f"call_{name}", "name": tool, "arguments": compact_json(dict(arguments))}
                 items.append({"id": f"fc_{name}", "type": "function_call", "status": "completed", **call})
     return items
 
 
-_ECHOED: dict[str, Any] = {
+_ECHO_DEFAULTS: dict[str, Any] = {
     "instructions": None,
     "metadata": {},
     "parallel_tool_calls": True,
@@ -142,7 +142,7 @@ _ECHOED: dict[str, Any] = {
 """Request fields that a response repeats, with their defaults."""
 
 
-def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+def _response_fields(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": f"resp_{reply.number:06}",
         "object": "response",
@@ -152,12 +152,12 @@ def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[s
         "incomplete_details": None,
         "model": reply.model,
         "output": output,
-        **{key: reply.request.get(key, value) for key, value in _ECHOED.items()},
-        "usage": _usage(reply.usage + (reply.compaction or Usage())) if status == "completed" else None,
+        **{key: reply.request.get(key, value) for key, value in _ECHO_DEFAULTS.items()},
+        "usage": _usage_fields(reply.usage + (reply.compaction or Usage())) if status == "completed" else None,
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage_fields(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input,
         "input_tokens_details": {"cached_tokens": usage.read, "cache_write_tokens": usage.written},
@@ -170,12 +170,12 @@ def _usage(usage: Usage) -> dict[str, Any]:
 DIALECT = UpstreamDialect(
     provider="openai",
     format="openai-responses",
-    units=units,
-    whole=whole,
-    events=events,
+    units=cache_units,
+    whole=full_response,
+    events=stream_events,
     ping=b": ping\n\n",
-    error=openai_chat.error,
-    counted=lambda usage: {"object": "response.input_tokens", "input_tokens": usage.input},
+    error=openai_chat.error_body,
+    count_response=lambda usage: {"object": "response.input_tokens", "input_tokens": usage.input},
     headers=openai_chat.DIALECT.headers,
     cache_key=openai_chat.cache_key,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...formats.evidence import names
-from ...model import string
+from ...formats.evidence import field_names
+from ...model import string_or_empty
 from ...recordings.recording import Json
 from .provider import (
     MAX_OUTPUT,
@@ -14,13 +14,13 @@ from .provider import (
     StopReason,
     TrialProvider,
     UsedTool,
-    called,
-    each_dict,
-    number_in,
-    openai_usage,
+    iter_dicts,
+    parse_openai_usage,
+    read_count,
+    to_tool_call,
 )
 
-FIELDS = names(
+FIELDS = field_names(
     "tools tool_choice parallel_tool_calls reasoning_effort verbosity temperature top_p stop response_format "
     "max_tokens max_completion_tokens"
 )
@@ -38,77 +38,77 @@ def is_subscription(key: str) -> bool:
     return key.startswith("eyJ") and key.count(".") == 2
 
 
-def _head(kept: Json, model: str, name: str) -> Json:
-    field = LIMITS[1] if LIMITS[1] in kept and LIMITS[0] not in kept else LIMITS[0]
-    told = {"prompt_cache_key": name} if name else {}
+def _build_fields(recorded_fields: Json, model: str, name: str) -> Json:
+    field = LIMITS[1] if LIMITS[1] in recorded_fields and LIMITS[0] not in recorded_fields else LIMITS[0]
+    cache_fields = {"prompt_cache_key": name} if name else {}
     return {
-        **kept,
+        **recorded_fields,
         "model": model,
-        field: limit(kept),
+        field: output_limit(recorded_fields),
         "stream": True,
         "stream_options": {"include_usage": True},
-        **told,
+        **cache_fields,
     }
 
 
-def limit(head: Mapping[str, Any]) -> int:
-    asked = [found for field in LIMITS if (found := number_in(head, field))]
-    return min([MAX_OUTPUT, *asked])
+def output_limit(head: Mapping[str, Any]) -> int:
+    limits = [value for field in LIMITS if (value := read_count(head, field))]
+    return min([MAX_OUTPUT, *limits])
 
 
-def _declared(tools: Sequence[UsedTool]) -> list[Any]:
+def _declare_tools(tools: Sequence[UsedTool]) -> list[Any]:
     return [
-        {"type": "function", "function": {"name": each.name, "parameters": each.schema or {"type": "object"}}}
-        for each in tools
+        {"type": "function", "function": {"name": tool.name, "parameters": tool.schema or {"type": "object"}}}
+        for tool in tools
     ]
 
 
-def _without_thinking(entry: Json) -> Json | None:
+def _remove_thinking(entry: Json) -> Json | None:
     if not any(field in entry for field in THINKING_FIELDS):
         return entry
     return {key: value for key, value in entry.items() if key not in THINKING_FIELDS}
 
 
-def reply(events: Sequence[Json]) -> ModelReply:
+def parse_reply(events: Sequence[Json]) -> ModelReply:
     calls: dict[int, tuple[list[str], list[str]]] = {}
-    said: list[str] = []
+    texts: list[str] = []
     stop: StopReason = "failed"
-    usage, refused = None, False
+    usage, is_refused = None, False
     for event in events:
-        usage = openai_usage(event.get("usage"), "prompt", "completion") or usage
-        for choice in each_dict(event.get("choices")):
+        usage = parse_openai_usage(event.get("usage"), "prompt", "completion") or usage
+        for choice in iter_dicts(event.get("choices")):
             delta = choice.get("delta")
             delta = delta if isinstance(delta, dict) else {}
-            said.append(string(delta.get("content")))
-            refused = refused or bool(delta.get("refusal"))
-            for call in each_dict(delta.get("tool_calls")):
+            texts.append(string_or_empty(delta.get("content")))
+            is_refused = is_refused or bool(delta.get("refusal"))
+            for call in iter_dicts(delta.get("tool_calls")):
                 function = call.get("function")
-                names, given = calls.setdefault(number_in(call, "index"), ([], []))
+                names, arguments = calls.setdefault(read_count(call, "index"), ([], []))
                 if isinstance(function, dict):
-                    names.append(string(function.get("name")))
-                    given.append(string(function.get("arguments")))
+                    names.append(string_or_empty(function.get("name")))
+                    arguments.append(string_or_empty(function.get("arguments")))
             if choice.get("finish_reason"):
-                stop = STOPS.get(string(choice["finish_reason"]), "failed")
-    made = [called("".join(names), "".join(given) or "{}", at) for at, (names, given) in calls.items()]
-    return ModelReply(tuple(made), "".join(said), "refused" if refused else stop, usage)
+                stop = STOPS.get(string_or_empty(choice["finish_reason"]), "failed")
+    tool_calls = [to_tool_call("".join(names), "".join(given) or "{}", at) for at, (names, given) in calls.items()]
+    return ModelReply(tuple(tool_calls), "".join(texts), "refused" if is_refused else stop, usage)
 
 
 PROVIDER = TrialProvider(
     format="openai-chat",
-    house="openai",
-    base="https://api.openai.com/v1",
+    price_list_name="openai",
+    base_url="https://api.openai.com/v1",
     base_variables=("OPENAI_BASE_URL",),
     key_variables=("OPENAI_API_KEY",),
-    subscription=is_subscription,
-    address=lambda model: "/chat/completions",
-    headers=lambda key: {"authorization": f"Bearer {key}"},
-    fields=FIELDS,
-    head=_head,
-    limit=limit,
-    thinks=lambda head: "reasoning_effort" in head,
-    quiet=lambda head: {key: value for key, value in head.items() if key != "reasoning_effort"},
-    own_tools=lambda head: [tool for tool in each_dict(head.get("tools")) if tool.get("type") == "function"],
-    declared=_declared,
-    without_thinking=_without_thinking,
-    reply=reply,
+    is_subscription=is_subscription,
+    path_for=lambda model: "/chat/completions",
+    auth_headers=lambda key: {"authorization": f"Bearer {key}"},
+    forwarded_fields=FIELDS,
+    build_fields=_build_fields,
+    output_limit=output_limit,
+    has_thinking=lambda head: "reasoning_effort" in head,
+    disable_thinking=lambda head: {key: value for key, value in head.items() if key != "reasoning_effort"},
+    client_tools=lambda head: [tool for tool in iter_dicts(head.get("tools")) if tool.get("type") == "function"],
+    declare_tools=_declare_tools,
+    remove_thinking=_remove_thinking,
+    parse_reply=parse_reply,
 )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ...billing.usage import Usage
-from ...model import ToolCall, string
-from ...recordings.log import decoded
+from ...model import ToolCall, string_or_empty
+from ...recordings.log_file import decode_row
 from ...recordings.recording import Json
 
 StopReason = Literal["ok", "truncated", "refused", "failed"]
@@ -34,7 +34,7 @@ class ModelReply:
     """Usage by the provider's count. If it is None, the run log counts the maximum cost."""
 
 
-def _unmarked(body: Json, ends: Sequence[int]) -> Json:
+def _return_body(body: Json, ends: Sequence[int]) -> Json:
     return body
 
 
@@ -44,41 +44,41 @@ class TrialProvider:
 
     format: str
     """Wire format, a name of `ibidem.formats`."""
-    house: str
+    price_list_name: str
     """Name of the provider in the price list."""
-    base: str
-    clients: tuple[str, ...] = ()
+    base_url: str
+    exclusive_agents: tuple[str, ...] = ()
     """Agents that always use this provider, unless configured otherwise."""
     base_variables: tuple[str, ...]
     """Environment variables for the base URL, as in the provider's SDKs."""
     key_variables: tuple[str, ...]
     token_variables: tuple[str, ...] = ()
     """Environment variables for subscription tokens, which are rejected with an explanation."""
-    subscription: Callable[[str], bool] = lambda _: False
+    is_subscription: Callable[[str], bool] = lambda _: False
     """Return whether a key is a subscription token."""
-    address: Callable[[str], str]
+    path_for: Callable[[str], str]
     """Return the path of a model below the base URL."""
-    headers: Callable[[str], dict[str, str]]
+    auth_headers: Callable[[str], dict[str, str]]
     """Return the headers for a key."""
-    fields: frozenset[str]
+    forwarded_fields: frozenset[str]
     """Recorded request parameters that are sent."""
-    head: Callable[[Json, str, str], Json]
+    build_fields: Callable[[Json, str, str], Json]
     """Return the request parameters to send, from the recorded ones, the model and a cache key."""
-    limit: Callable[[Mapping[str, Any]], int]
+    output_limit: Callable[[Mapping[str, Any]], int]
     """Return the maximum output tokens for these request parameters, including thinking."""
-    thinks: Callable[[Mapping[str, Any]], bool]
+    has_thinking: Callable[[Mapping[str, Any]], bool]
     """Return whether these request parameters enable thinking."""
-    quiet: Callable[[Json], Json]
+    disable_thinking: Callable[[Json], Json]
     """Return the request parameters without thinking."""
-    own_tools: Callable[[Mapping[str, Any]], list[Any]]
+    client_tools: Callable[[Mapping[str, Any]], list[Any]]
     """Return the tools that run at the client."""
-    declared: Callable[[Sequence[UsedTool]], list[Any]]
+    declare_tools: Callable[[Sequence[UsedTool]], list[Any]]
     """Return the declarations of used tools."""
-    without_thinking: Callable[[Json], Json | None]
+    remove_thinking: Callable[[Json], Json | None]
     """Return a history entry without thinking, or None if it is then empty."""
-    marked: Callable[[Json, Sequence[int]], Json] = _unmarked
+    add_breakpoints: Callable[[Json, Sequence[int]], Json] = _return_body
     """Return a body with cache breakpoints after these numbers of history entries, and before the history."""
-    reply: Callable[[Sequence[Json]], ModelReply] = field(default=lambda _: ModelReply())
+    parse_reply: Callable[[Sequence[Json]], ModelReply] = field(default=lambda _: ModelReply())
     """Parse the events of a response."""
 
 
@@ -86,41 +86,41 @@ MAX_OUTPUT = 8192
 """Maximum output tokens of a call, without the thinking budget of the request."""
 
 
-def events_in(data: bytes) -> list[Json]:
+def parse_events(data: bytes) -> list[Json]:
     """Return the JSON objects in a stream of server-sent events."""
-    found = []
+    events = []
     for line in data.split(b"\n"):
         if line.startswith(b"data:"):
-            value = decoded(line[5:].strip())
+            value = decode_row(line[5:].strip())
             if isinstance(value, dict):
-                found.append(value)
-    return found
+                events.append(value)
+    return events
 
 
-def called(name: Any, given: Any, number: int = 0) -> ToolCall:
+def to_tool_call(name: Any, arguments: Any, number: int = 0) -> ToolCall:
     """Return a call in a response as a `ToolCall`, like those in histories."""
-    return ToolCall(f"answer-{number}", string(name), given, (), ())
+    return ToolCall(f"answer-{number}", string_or_empty(name), arguments, (), ())
 
 
-def number_in(found: Any, *path: str) -> int:
+def read_count(value: Any, *path: str) -> int:
     """Return the positive integer at a path of nested objects, or 0."""
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def openai_usage(found: Any, side_in: str, side_out: str) -> Usage | None:
+def parse_openai_usage(usage: Any, side_in: str, side_out: str) -> Usage | None:
     """Return the usage in OpenAI's layout, whose input tokens include cache reads, or None without usage."""
-    if not isinstance(found, dict):
+    if not isinstance(usage, dict):
         return None
     details = f"{side_in}_tokens_details"
-    total, read = number_in(found, f"{side_in}_tokens"), number_in(found, details, "cached_tokens")
-    written = number_in(found, details, "cache_write_tokens")
-    reasoning = number_in(found, f"{side_out}_tokens_details", "reasoning_tokens")
-    output = number_in(found, f"{side_out}_tokens")
-    return Usage(max(0, total - read - written), read, written, output=output, reasoning=reasoning)
+    total, read = read_count(usage, f"{side_in}_tokens"), read_count(usage, details, "cached_tokens")
+    write_tokens = read_count(usage, details, "cache_write_tokens")
+    reasoning = read_count(usage, f"{side_out}_tokens_details", "reasoning_tokens")
+    output = read_count(usage, f"{side_out}_tokens")
+    return Usage(max(0, total - read - write_tokens), read, write_tokens, output=output, reasoning=reasoning)
 
 
-def each_dict(value: Any) -> Iterable[Json]:
+def iter_dicts(value: Any) -> Iterable[Json]:
     """Return the objects in a list, or an empty tuple for other values."""
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else ()
