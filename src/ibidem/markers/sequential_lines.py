@@ -110,9 +110,9 @@ def check_sequential(lines: Sequence[str], style: NumberStyle) -> SequentialLine
     bodies = _strip_numbers(here, style, padding, first)
     if len(bodies) < MIN_COUNTED or any(map(style.line_pattern.match, here[len(bodies) :])):
         return None
-    spaced_style = spaced_style(style)
-    if spaced_style is not None and all(body.startswith(" ") for body in bodies):
-        style, bodies = spaced_style, [body[1:] for body in bodies]
+    spaced = spaced_style(style)
+    if spaced is not None and all(body.startswith(" ") for body in bodies):
+        style, bodies = spaced, [body[1:] for body in bodies]
     return SequentialLines(style, padding, head, first, bodies)
 
 
