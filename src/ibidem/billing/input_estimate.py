@@ -77,11 +77,9 @@ class LazyInputEstimate:
 
     __slots__ = ("_known", "_reckon")
 
-    def __init__(
-        self, reckon: Callable[[], InputEstimate] | None = None, initial: InputEstimate = InputEstimate()
-    ) -> None:
+    def __init__(self, reckon: Callable[[], InputEstimate] | None = None, initial: InputEstimate | None = None) -> None:
         self._reckon = reckon
-        self._known = initial
+        self._known = initial or InputEstimate()
 
     def __call__(self) -> InputEstimate:
         if self._reckon is not None:
