@@ -5,8 +5,8 @@ fastest JSON parse, SHA-256 of every tool result, the fastest JSON dump. Everyth
 same bytes, best of several, and stated as a multiple of the floor. Times are of this process alone, and what is
 compared is run in turns, so that other work on the machine slows both sides of a ratio or neither.
 
-What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.adversarial`; a history of an
-agent at work is in `rereads`; with `--recorded`, the last request of every recorded session is taken, by agent.
+What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.adversarial`; a history of
+an agent at work is in `rereads`; with `--recorded`, the last request of every recorded session is taken, by agent.
 `--where` tells what the time goes to.
 """
 

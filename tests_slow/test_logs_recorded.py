@@ -74,9 +74,9 @@ def test_the_log_and_the_recording_tell_the_same_requests(
             assert (session.agent, bool(session.id), session.skipped) == ("claude-code", True, [])
             found += [(about.answered or 0.0, body) for body, about in session.requests()]
     exact.sort(key=lambda each: each[0])
-    assert sorted(bodies.went for _, bodies in exact) == sorted(json_bytes(upstream))
+    assert sorted(bodies.sent_body for _, bodies in exact) == sorted(json_bytes(upstream))
     assert len(exact) == len(wire)
-    assert all(bodies.went is bodies.came for _, bodies in exact) is observes
+    assert all(bodies.sent_body is bodies.client_body for _, bodies in exact) is observes
     mine = [body for body in in_order(found) if is_turn(body)]
     theirs = [body for _, body, _ in told(logs(claude))]
     assert [plain(body["messages"]) for body in mine] == [plain(body["messages"]) for body in theirs]

@@ -236,11 +236,13 @@ TOTALS_SQL = ", ".join(
 )
 """SQL for the `UsageTotals` of rows in `exchanges`."""
 
+_DAY_COLUMNS = ", ".join(f"{name} NOT NULL DEFAULT 0" for name in UsageTotals._fields)
+
 SCHEMA = (
     f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, EXCHANGE_COLUMNS))})",
     "CREATE INDEX exchanges_by_time ON exchanges (at)",
     "CREATE INDEX exchanges_by_session ON exchanges (session) WHERE session <> ''",
-    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL DEFAULT 0' for name in UsageTotals._fields)})",
+    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {_DAY_COLUMNS})",
 )
 LATER_FIELDS = ("removed", *PLAN_FIELDS)
 """Columns of `days` that files of earlier builds lack."""

@@ -386,7 +386,7 @@ def test_a_device_is_written_to_not_replaced(tmp_path: Path) -> None:
 
 def test_figures_as_json(tmp_path: Path) -> None:
     path = written(tmp_path, REPEATS)
-    count = ibidem.tokens.counter()
+    count = ibidem.tokens.counter_for()
     assert json.loads(run("compact", path, "--json").stdout) == {
         "file": str(path),
         "format": "anthropic",

@@ -198,7 +198,7 @@ def test_edits_as_json(tmp_path: Path) -> None:
     path = saved(tmp_path, LONG, LONG)
     found = json.loads(run("show", path, "--json").stdout)
     (edit,) = ibidem.compact(path.read_bytes()).plan
-    count = ibidem.tokens.counter()
+    count = ibidem.tokens.counter_for()
     assert found.pop("edits") == [
         {
             "message": 4,

@@ -315,7 +315,7 @@ def markers(draw: Any) -> Marker:
 @QUICK
 def test_whatever_is_written_is_read_and_written_alike(marker: Marker) -> None:
     line = str(marker)
-    above = marker._replace(digest="123456", leans=False)
+    above = marker._replace(digest="123456", omits_source=False)
     found = parse_marker(line, marker.tag, above)
     assert found == marker
     assert str(found) == line
@@ -327,7 +327,7 @@ def test_whatever_is_written_is_read_and_written_alike(marker: Marker) -> None:
 @given(marker=markers(), before=st.text(max_size=3), after=st.text(max_size=3))
 @QUICK
 def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> None:
-    above = marker._replace(digest="123456", leans=False)
+    above = marker._replace(digest="123456", omits_source=False)
     assert (parse_marker(before + str(marker) + after, marker.tag, above) is not None) == (not before and not after)
 
 

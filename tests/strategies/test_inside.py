@@ -131,7 +131,7 @@ def test_what_is_folded_is_compared_as_it_is_folded() -> None:
 
 
 def test_from_sixty_tokens_on_and_not_from_fewer() -> None:
-    count = ibidem.tokens.counter()
+    count = ibidem.tokens.counter_for()
     for length in range(1, 12):
         run = "\n".join(SUITE[:length])
         text = "\n".join([*SUITE, "and once more", run, "the end"])

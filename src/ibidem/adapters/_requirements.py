@@ -16,8 +16,8 @@ def check_tested_version(adapter: str, package: str, untested: str) -> None:
     installed = version(package)
     if _version_numbers(installed) >= _version_numbers(untested):
         raise ImportError(
-            f"ibidem.adapters.{adapter} is tested with {package} below {untested}, but this is {installed}: it uses private "
-            f"methods of {package}, which can change. Upgrade Ibidem, or: pip install '{package}<{untested}'"
+            f"ibidem.adapters.{adapter} is tested with {package} below {untested}, but this is {installed}: it uses "
+            f"private methods of {package}, which can change. Upgrade Ibidem, or: pip install '{package}<{untested}'"
         )
 
 

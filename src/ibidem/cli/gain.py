@@ -76,6 +76,7 @@ def gain(
 
 def _delete_usage(file: Path, as_json: bool) -> int:
     from ..errors import one_line
+    from ..render.number_format import plural
     from ..usage_db import delete_usage
 
     is_present, deleted_totals = file.exists(), delete_usage(file)
@@ -84,9 +85,7 @@ def _delete_usage(file: Path, as_json: bool) -> int:
     elif not is_present:
         click.echo(f"{one_line(str(file))}: no usage recorded")
     else:
-        click.echo(
-            f"{one_line(str(file))} deleted: usage of {deleted_totals.requests:,} request{'s' * (deleted_totals.requests != 1)}"
-        )
+        click.echo(f"{one_line(str(file))} deleted: usage of {plural(deleted_totals.requests, 'request')}")
     return 0
 
 
@@ -209,12 +208,14 @@ def _footnotes(total: UsageTotals, more: int) -> Iterator[str]:
     if more:
         yield f"{more:,} more rows: --json has all rows."
     if total.pay_per_use_totals:
-        yield f"Input cost at list prices. Output cost {dollars(total.pay_per_use_totals.output_paid)} more and is not included."
+        output = dollars(total.pay_per_use_totals.output_paid)
+        yield f"Input cost at list prices. Output cost {output} more and is not included."
     if total.plan_totals:
-        yield f"Subscription: value of the input. Output is worth {dollars(total.plan_totals.output_paid)} more, not included."
+        output = dollars(total.plan_totals.output_paid)
+        yield f"Subscription: value of the input. Output is worth {output} more, not included."
     if total.observed:
-        possible_savings = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
-        yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {possible_savings}."
+        savings = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
+        yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {savings}."
     if total.unpriced:
         yield f"The cost of {plural(total.unpriced, 'request')} is unknown and not included."
     if not (total.failures or total.refusals or total.misses):

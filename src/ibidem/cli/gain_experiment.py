@@ -121,9 +121,11 @@ def _reread_sentences(comparison: VariantComparison) -> Iterator[str]:
     )
     lowest = format_signed(rereads.ever_low)
     if break_even is not None and rereads.ever_low > break_even:
-        yield f"Re-reads cost more than ibidem saves: they rise by at least {lowest} per 100 requests, and {break_even_text}."
+        rise = f"they rise by at least {lowest} per 100 requests"
+        yield f"Re-reads cost more than ibidem saves: {rise}, and {break_even_text}."
     elif rereads.ever_low > 0:
-        yield f"Rewritten conversations re-read files more often, by at least {lowest} per 100 requests; {break_even_text}."
+        rise = f"by at least {lowest} per 100 requests"
+        yield f"Rewritten conversations re-read files more often, {rise}; {break_even_text}."
     elif rereads.ever_high <= 0:
         yield f"Rewritten conversations re-read files less often; {break_even_text}."
     else:
@@ -177,7 +179,8 @@ def _footnotes(comparison: VariantComparison) -> Iterator[str]:
     if comparison.paused_count:
         yield f"{plural(comparison.paused_count, 'conversation')} not included: rewriting was paused."
     if comparison.other_profile_count:
-        yield f"{plural(comparison.other_profile_count, 'conversation')} with other profiles not included. See --since and --until."
+        others = plural(comparison.other_profile_count, "conversation")
+        yield f"{others} with other profiles not included. See --since and --until."
 
 
 def _share_notes(comparison: VariantComparison) -> Iterator[str]:

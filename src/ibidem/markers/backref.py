@@ -91,7 +91,8 @@ class Marker(NamedTuple):
 
     def __str__(self) -> str:
         if not self.digest:
-            return f"[ibidem {self.tag}: {self._lines_text}{self._short_suffix if self.omits_source else self._source_suffix}]"
+            suffix = self._short_suffix if self.omits_source else self._source_suffix
+            return f"[ibidem {self.tag}: {self._lines_text}{suffix}]"
         text = f"[ibidem {self.tag}.{self.digest}{self.flags}"
         if self.source is not None:
             text += f": {self._position_text}" + (", but for:" if self.but else "")

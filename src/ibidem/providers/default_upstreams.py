@@ -128,7 +128,8 @@ class DefaultUpstreams(NamedTuple):
             return reason
         if provider in REGION_VARIABLES and not route.region:
             variable = REGION_VARIABLES[provider][0]
-            return f"the region of {provider} is unknown. Set {variable}, or the upstream: {_upstream_option(provider, base)}"
+            option = _upstream_option(provider, base)
+            return f"the region of {provider} is unknown. Set {variable}, or the upstream: {option}"
         return ""
 
 
@@ -136,8 +137,8 @@ def _unknown_provider_message(path: str) -> str:
     path_text = one_line(path[:MAX_SHOWN_PATH])
     if owner := next((owner for form, owner in PATHS if form.match(path)), None):
         return (
-            f"the path {path_text} belongs to {owner.name}. Put a provider's name in front, such as /openai{path_text}, and "
-            f"set the upstream of that provider: {_upstream_option('openai', owner.url)}"
+            f"the path {path_text} belongs to {owner.name}. Put a provider's name in front, such as "
+            f"/openai{path_text}, and set the upstream of that provider: {_upstream_option('openai', owner.url)}"
         )
     return (
         f"unknown provider for the path {path_text}. Put the provider's name in front, such as /openai{path_text}. "
@@ -155,7 +156,8 @@ def _check_path(provider: str, base: str, path: str) -> str:
         return _wrong_owner_message(f"the path {path_text}", owner, provider, base)
     served_paths = SERVED_PATHS.get(provider)
     if served_paths is not None and not served_paths.match(path):
-        return f"{_host_name(base)} does not serve the path {path_text}. Set the upstream that does: {_upstream_option(provider)}"
+        option = _upstream_option(provider)
+        return f"{_host_name(base)} does not serve the path {path_text}. Set the upstream that does: {option}"
     return ""
 
 
@@ -163,8 +165,8 @@ def _check_credentials(provider: str, base: str, query: str, headers: HeaderList
     present = index_headers(headers).firsts
     if _AWS_SIGNED.match(present.get("authorization", "")) or "X-Amz-Signature=" in query:
         return (
-            f"the request is signed with AWS credentials for another host than {_host_name(base)}, which would reject it. "
-            f"Use a bearer token (AWS_BEARER_TOKEN_BEDROCK), or set the upstream: {_upstream_option(provider)}"
+            f"the request is signed with AWS credentials for another host than {_host_name(base)}, which would reject "
+            f"it. Use a bearer token (AWS_BEARER_TOKEN_BEDROCK), or set the upstream: {_upstream_option(provider)}"
         )
     for name, owner in HEADERS.items():
         if name in present and provider not in owner.providers:

@@ -100,6 +100,6 @@ def as_they_are(total: ReportRow) -> str:
         return ""
     have = "has" if total.automatic_sessions == 1 else "have"
     return (
-        f"{plural(total.automatic_sessions, 'session')} {have} a provider that caches automatically. The cost is as recorded in"
-        " every mode. Only auto may request a longer TTL, at the same price."
+        f"{plural(total.automatic_sessions, 'session')} {have} a provider that caches automatically. The cost is as"
+        " recorded in every mode. Only auto may request a longer TTL, at the same price."
     )

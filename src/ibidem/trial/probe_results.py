@@ -172,7 +172,8 @@ def probe_lines(results: ProbeTally) -> list[str]:
 
 
 def _change_text(count: ProbeCount) -> str:
-    right = f"right in {format_level(count.original)} with the original and {format_level(count.rewritten)} with the rewritten request"
+    original, rewritten = format_level(count.original), format_level(count.rewritten)
+    right = f"right in {original} with the original and {rewritten} with the rewritten request"
     differing = f"only A right: {count.only_original:,}, only B: {count.only_rewritten:,}"
     return f"{right} ({plural(count.questions, 'question')}; {differing}; {format_p(count.p)})."
 
@@ -183,7 +184,8 @@ def _following_text(count: AlteredCount) -> str:
     right, there = count.still_right / count.questions, count.followed / count.questions
     sentence = (
         f"With the reference altered to name another result, {format_level(right)} of "
-        f"{plural(count.questions, 'right answer')} stay right and {format_level(there)} have the text at that position:"
+        f"{plural(count.questions, 'right answer')} stay right and {format_level(there)} have the text at that "
+        "position:"
     )
     if 2 * count.still_right > count.questions:
         return f"{sentence} the model finds most text without the reference, so these probes do not measure following."

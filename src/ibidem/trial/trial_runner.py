@@ -409,9 +409,8 @@ class TrialRun:
         self.ledger.log_response(row, _reply_json(reply) if self.ledger.stores_texts else "")
         self._asked()
         if not self._answers and self._unread >= MAX_REFUSED:
-            raise IbidemError(
-                f"the provider's responses are not in the {point.loaded_session.builder.format} format: check --upstream"
-            )
+            expected = point.loaded_session.builder.format
+            raise IbidemError(f"the provider's responses are not in the {expected} format: check --upstream")
 
 
 def _has_complete_usage(reply: ModelReply) -> bool:

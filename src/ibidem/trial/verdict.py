@@ -144,8 +144,9 @@ def _harm_text(statistics: TrialStatistics, conditions: TrialConditions) -> str:
         noise = "the next action changes more often than by the model's own noise"
         parts.append(f"{noise} ({format_p(statistics.agreement.adjusted)})")
     for why in harmful_drop_reasons(conditions):
-        dropped_samples = conditions.drops[why]
-        only = f"at {dropped_samples.only_rewritten:,} points only the rewritten one, at {dropped_samples.only_original:,} only the original"
+        dropped = conditions.drops[why]
+        rewritten, original = f"{dropped.only_rewritten:,}", f"{dropped.only_original:,}"
+        only = f"at {rewritten} points only the rewritten one, at {original} only the original"
         parts.append(f"more samples are {LOST_REASONS[why]} ({only})")
     if not parts:
         return "Harm found: text is re-read more often, over all rewritten requests of the recordings."
@@ -196,7 +197,8 @@ def _reread_line(statistics: TrialStatistics, conditions: TrialConditions) -> st
         return f"Re-reads: not tested ({statistics.looks.problem})."
 
     def format_change(estimate: Estimate) -> str:
-        return f"{format_level(estimate.original)} → {format_level(estimate.rewritten)} ({format_signed(100 * estimate.value)}, {interval_text(estimate)})"
+        levels = f"{format_level(estimate.original)} → {format_level(estimate.rewritten)}"
+        return f"{levels} ({format_signed(100 * estimate.value)}, {interval_text(estimate)})"
 
     sentence = f"Re-reads: {format_change(looks)}{_cause_text(statistics.looks, format_change)}."
     if conditions.margin is None:

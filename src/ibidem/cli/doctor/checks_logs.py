@@ -64,7 +64,8 @@ def _check_breakpoints(logs: NewestLogs, prices: Prices) -> CheckResult:
     agents = Counter(each.agent for each in logs.sessions if _is_never_cached(each, prices))
     if not agents:
         return CheckResult("ok", "prompt caching: every session used it, or could not")
-    text = f"{sum(agents.values()):,} sessions had no cache breakpoints and never used the prompt cache: {_list_names(agents)}"
+    count, names = sum(agents.values()), _list_names(agents)
+    text = f"{count:,} sessions had no cache breakpoints and never used the prompt cache: {names}"
     return CheckResult("note", text, "ibidem wrap --cache auto -- COMMAND adds cache breakpoints")
 
 

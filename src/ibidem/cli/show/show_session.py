@@ -100,5 +100,6 @@ def _print_source(log: AgentLog, session: Recording, err: bool) -> None:
         others = [session_name(each) for each in log.sessions if each is not session][:3]
         more = ", …" if count > 4 else ""
         this = f"Showing {session_name(session)}, with {plural(session.length, 'request')}"
-        sentence = f"{log.display_name} has {count:,} sessions. {this}. --session NAME shows another: {', '.join(others)}{more}"
+        another = f"--session NAME shows another: {', '.join(others)}{more}"
+        sentence = f"{log.display_name} has {count:,} sessions. {this}. {another}"
         click.echo(one_line(sentence), err=err)

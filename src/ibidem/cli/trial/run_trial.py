@@ -336,7 +336,8 @@ def _prepare_resumed(ledger: RunLog, logs: Sequence[LogFile], prices: Prices, op
         raise IbidemError("these logs have no unchanged session of this trial: pass the logs of the first run")
     if missing_count := len(session_digests - surveys.keys()):
         print_error(
-            f"{missing_count:,} of {len(session_digests):,} sessions are missing or changed in these logs and are skipped"
+            f"{missing_count:,} of {len(session_digests):,} sessions are missing or changed in these logs"
+            " and are skipped"
         )
     order = {session: place for place, session in enumerate(dict.fromkeys(point.session for point in setup.points))}
     sessions.sort(key=lambda each: order[each.session])

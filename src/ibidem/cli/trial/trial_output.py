@@ -97,8 +97,8 @@ def _plan_lines(plan: TrialPlan, setup: TrialSetup, base: str) -> list[str]:
     ]
     read_share = percent(forecast.read / forecast.input_tokens) if forecast.input_tokens else percent(None)
     lines.append(
-        f"{plural(forecast.calls, 'call')}: {tokens(forecast.input_tokens)} tokens in ({read_share} read from the cache), "
-        f"{tokens(forecast.output)} out."
+        f"{plural(forecast.calls, 'call')}: {tokens(forecast.input_tokens)} tokens in ({read_share} read from the"
+        f" cache), {tokens(forecast.output)} out."
     )
     if forecast.probes:
         probe_text = f"{plural(forecast.probes // 2, 'probe')} after the requests of each variant"

@@ -127,7 +127,8 @@ def _summary_line(trace: SessionTrace) -> str:
         if paid_dollars
         else "no known cost"
     )
-    return f"{plural(len(trace), 'request')}: {dollars(paid_dollars)} as sent, {dollars(would_pay)} with ibidem, {savings_text}"
+    costs = f"{dollars(paid_dollars)} as sent, {dollars(would_pay)} with ibidem"
+    return f"{plural(len(trace), 'request')}: {costs}, {savings_text}"
 
 
 def _show_command(trace: SessionTrace) -> str:
