@@ -17,6 +17,7 @@ from ibidem.cli.commands import main
 from tests.gateway.servers import GATEWAY
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -176,6 +176,7 @@ def test_held_against_what_was_recorded(
     assert found.likeness(answered) == alike
 
 
+@pytest.mark.slow
 def test_a_very_long_edit_is_compared_in_part() -> None:
     long = edit("/w/a.py", "x", "a " * 1_000_000)
     assert len(RecordedAction.of([long]).written) == MAX_WORDS
