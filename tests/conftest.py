@@ -1,7 +1,8 @@
 """What every test finds: a store in memory, signals that are not ignored, and a Redis server where one is installed.
 
 On CI, generated examples are always the same, so that a merge does not depend on luck. Elsewhere they vary. The inner
-loop (`pytest -m "not slow"`) generates fewer, `pytest --hypothesis-profile long` many more.
+loop (`pytest -m "not slow"`) generates fewer, `pytest --hypothesis-profile long` many more. Of a test with the mark
+`sampled`, the inner loop runs some cases; the others are slow.
 """
 
 import gc
@@ -11,15 +12,20 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 os.environ["IBIDEM_STORE"] = "memory:"  # what tests evict is kept nowhere else
 os.environ["IBIDEM_LEDGER"] = "0"  # and nor are their figures
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the hundreds of commands that tests start compiles anew
+# Compiling all tests takes each worker 10 s, and the hundreds of commands that tests start would compile anew. So
+# bytecode is written, even if the environment asks for none.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     number = getattr(signal, name, None)
@@ -43,9 +49,42 @@ if os.environ.get("CI"):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = config.getoption("--hypothesis-profile", None)
-    if config.option.markexpr == "not slow" and not chosen and not os.environ.get("CI"):
+    if _is_inner_loop(config):
         settings.load_profile("quick")
+
+
+def _is_inner_loop(config: pytest.Config) -> bool:
+    chosen = config.getoption("--hypothesis-profile", None)
+    return config.option.markexpr == "not slow" and not chosen and not os.environ.get("CI")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in cases.values():
+        mark = group[0].get_closest_marker("sampled")
+        assert mark is not None
+        step = max(1, -(-len(group) // mark.args[0]))
+        for number, item in enumerate(group):
+            if number % step:
+                item.add_marker("slow")
+    if _is_inner_loop(config):
+        for test in {item.function for item in items if isinstance(item, pytest.Function)}:
+            _generate_fewer(test)
+
+
+FEWEST_EXAMPLES = 5
+
+
+def _generate_fewer(test: Any) -> None:
+    """Divide by three the number of examples that a test sets itself, which takes precedence over the profile's."""
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None and own is not settings.default:
+        fewer = min(own.max_examples, max(FEWEST_EXAMPLES, own.max_examples // 3))
+        test._hypothesis_internal_use_settings = settings(own, max_examples=fewer)
 
 
 @pytest.fixture(scope="session")

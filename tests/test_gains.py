@@ -155,6 +155,7 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes to make")
 @pytest.mark.parametrize("what", UNUSABLE)
 def test_a_file_that_cannot_be_used_is_told_once_and_left_alone(
@@ -180,6 +181,7 @@ def test_a_file_that_cannot_be_used_is_told_once_and_left_alone(
     assert before is None or file.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_file_that_is_locked_is_written_to_later(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(file, exchange())
     writer = UsageWriter(file)
@@ -212,6 +214,7 @@ print(Gains(Path(sys.argv[1])).total().requests)
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(os.name != "posix", reason="modes of another kind")
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o400, 0o700), (0o400, 0o500), (0o600, 0o500)])
 def test_a_file_that_is_read_only_is_read_and_not_written(file: Path, of_file: int, of_folder: int) -> None:

@@ -62,6 +62,7 @@ def test_a_conversation_is_rewritten_in_every_format(family: Any, upstream: Upst
     assert int(upstream.seen[0].header("content-length") or 0) == len(sent)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("format", PATHS)
 def test_one_object_serves_sync_and_async_clients_and_event_loops(family: Any, upstream: Upstream, format: str) -> None:
     transport = Transport()
@@ -302,6 +303,7 @@ def test_a_refusal_of_a_transport_that_has_all_of_it_is_read(family: Any) -> Non
 # ── usage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("answer", [Says("hi"), Gzips(Says("hi")), Calls(("read", {"path": "a"}))])
 @pytest.mark.parametrize("format", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
@@ -453,6 +455,7 @@ def open_sockets() -> int:
     return sum("socket:" in each for each in found)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are not listed here")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_that_outlives_its_event_loops_leaves_no_connections(family: Any, upstream: Upstream) -> None:

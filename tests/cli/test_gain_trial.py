@@ -171,6 +171,7 @@ def test_what_is_forgotten_is_gone(file: Path) -> None:
     assert gain().stdout == f"{NO_CONVERSATIONS}\n"
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     found = simulated(200, 60, Truth(extra=3.0, saving=0.11))
     for key, told in found.told.items():

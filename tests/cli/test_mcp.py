@@ -17,6 +17,7 @@ from ibidem.cli.root_group import main
 from tests.gateway.servers import GATEWAY
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -216,6 +216,7 @@ def test_the_command_line_knows_all_tables_and_orders() -> None:
     assert KNOWN_ORDERS == ORDERS
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize("paid", [[], ["--paid"]], ids=["with what would have been", "only what was paid"])
 @pytest.mark.parametrize("by", BY)

@@ -74,6 +74,7 @@ LOGS = {
 EVERY_TABLE = [part for by in ("day", "week", "month", "model", "session", "window") for part in ("--by", by)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
 @pytest.mark.parametrize("case", LOGS)
 def test_whatever_is_in_a_log_it_is_told_without_a_fault(tmp_path: Path, case: str, zone: str) -> None:

@@ -93,6 +93,7 @@ def test_a_trial_is_asked_written_and_told(logs: Path, upstream: Upstream, tmp_p
     assert KEY not in kept.read_text()
 
 
+@pytest.mark.slow
 def test_probes_are_told_apart_from_the_verdict_and_not_asked_twice(logs: Path, tmp_path: Path) -> None:
     plan = run(logs, "--dry-run", "--budget", 4, "--points", 5, "--probes", *AT_HOME)
     assert "probes after the requests of each variant" in plan.stdout
@@ -121,6 +122,7 @@ def test_probes_are_told_apart_from_the_verdict_and_not_asked_twice(logs: Path, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals) -> None:
     out, answer = tmp_path / "trial.jsonl", as_recorded(TEAM)
@@ -192,6 +194,7 @@ def test_a_subscription_is_refused_before_anything_is_sent(
     assert not upstream.seen
 
 
+@pytest.mark.slow
 def test_a_key_that_is_not_accepted_leaves_a_file_to_go_on_with(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "trial.jsonl"
     with Upstream(lambda seen: Fails(401)) as upstream:

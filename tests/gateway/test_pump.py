@@ -63,6 +63,7 @@ def test_all_but_repeated_results_passes_to_the_byte(tmp_path: Path, seed: int) 
     assert ", 1 hint, " in done.stderr.decode()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "source",
     [
@@ -87,6 +88,7 @@ def begun(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_are_the_servers(tmp_path: Path, number: int) -> None:
     source = f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(9))"
@@ -156,6 +158,7 @@ def left_by_a_server(ours: subprocess.Popen[bytes], told: Path) -> int:
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells how much a pipe holds")
 
 
+@pytest.mark.sampled(1)
 @linux_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_once_the_server_has_ended_a_signal_ends_us_too(tmp_path: Path, number: int) -> None:

@@ -62,6 +62,7 @@ def put(client: Peer, name: str, path: str = "/v1/files") -> tuple[int, str]:
     return int(head.split(b" ")[1]), body.decode()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("delay", DELAYS.values(), ids=DELAYS)
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_what_comes_unasked_while_nobody_waits_is_heard_by_nobody(stray: bytes, delay: float) -> None:
@@ -258,6 +259,7 @@ STRICT = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("delay", DELAYS.values(), ids=DELAYS)
 @pytest.mark.parametrize(("made", "behind", "body"), STRICT.values(), ids=STRICT)
 def test_an_answer_ends_where_a_strict_client_ends_it(made: bytes, behind: bytes, body: bytes, delay: float) -> None:

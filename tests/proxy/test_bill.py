@@ -46,6 +46,7 @@ SCENES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("format", "marks", "gaps"), SCENES)
 def test_each_way_foretells_the_bill_of_the_other(format: str, marks: bool, gaps: dict[int, float]) -> None:
     bodies = list(growing(format, 14, marks=marks))
@@ -73,6 +74,7 @@ def test_a_branch_is_billed_as_what_it_goes_on(format: str, marks: bool) -> None
     assert theirs["would_have_paid"] == pytest.approx(ours["paid"], rel=0.04)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("format", "marks"), [("anthropic", True), ("openai-chat", False)])
 def test_a_conversation_that_was_let_go_is_billed_alike(format: str, marks: bool) -> None:
     """Nothing is known of what was sent before: only what the provider read tells."""

@@ -263,6 +263,7 @@ def test_shares_add_up() -> None:
     assert all(row["read"] + row["written"] + row["fresh"] == row["input"] for row in rows)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("profile", ["lossless", "recoverable"])
 @pytest.mark.parametrize("client", ["none", "5m", "1h"])
 def test_savings_of_texts_and_of_marks_are_told_apart(profile: str, client: Client) -> None:

@@ -174,6 +174,7 @@ def test_each_region_has_a_host_of_its_own_unless_an_address_was_set(region: str
     assert url_in_region(PROVIDERS["anthropic"], region) == PROVIDERS["anthropic"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
 @pytest.mark.parametrize("region", ["us-east5", "global"])
 def test_a_region_is_reached_through_the_proxy_that_is_set(

@@ -360,6 +360,7 @@ def test_a_request_of_another_provider_is_refused_with_the_option_to_set(client:
 WITH_URL = {name: each for name, each in REFUSED.items() if "=http" in each.option and each.assigned}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("refused", WITH_URL.values(), ids=WITH_URL)
 def test_the_option_leads_to_the_path_that_the_service_serves(client: Client, refused: Refused) -> None:
     _, text = client.ask("POST", refused.path, body_in(""), refused.headers)

@@ -62,6 +62,7 @@ GATEWAYS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("provider", "base", "path", "expected", "format"), GATEWAYS.values(), ids=GATEWAYS)
 def test_behind_a_gateway_requests_are_rewritten_too(
     provider: str, base: str, path: str, expected: str, format: str

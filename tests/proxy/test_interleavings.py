@@ -104,6 +104,7 @@ def revised(found: World, model: str = DISGUISED_MODEL) -> Branch:
     return branch
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", [SIGNING_MODEL, DISGUISED_MODEL, PLAIN_MODEL])
 @pytest.mark.parametrize("profile", BOTH)
 def test_native_clearing_that_is_switched_on_later_changes_nothing(profile: str, model: str) -> None:
@@ -114,6 +115,7 @@ def test_native_clearing_that_is_switched_on_later_changes_nothing(profile: str,
         assert found.counts["rejections"] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", [SIGNING_MODEL, DISGUISED_MODEL])
 def test_conversation_continues_after_the_store_was_deleted(model: str) -> None:
     with world("recoverable", outputs=30, lines=90) as found:
@@ -138,6 +140,7 @@ def test_time_out_after_a_restart_is_waited_for(profile: str) -> None:
         assert found.counts["without thinking"] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["off", "failing"])
 @pytest.mark.parametrize("profile", ["recoverable", "aggressive"])
 def test_rewound_branch_is_sent_as_it_was_before_the_revision(profile: str, way: str) -> None:
@@ -156,6 +159,7 @@ def test_rewound_branch_is_sent_as_it_was_before_the_revision(profile: str, way:
         assert way == "failing" or found.counts["rejections"] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("profile", BOTH)
 def test_store_that_hangs_holds_up_few_requests(profile: str) -> None:
     with world(profile, hurried=True, replicas=2, store_pause=FIRST_PAUSE) as found:

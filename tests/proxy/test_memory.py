@@ -70,6 +70,7 @@ def traced() -> Iterator[list[int]]:
 TEXTS = {"plain": ("  ", False), "with arrows, read again": ("→", True), "with emoji": ("🙂", False)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("arrow", "again"), TEXTS.values(), ids=TEXTS)
 def test_a_conversation_takes_as_much_memory_as_is_counted(profile: str, arrow: str, again: bool) -> None:
@@ -102,6 +103,7 @@ def test_what_is_let_go_is_freed_at_once(profile: str) -> None:
     assert live == 2
 
 
+@pytest.mark.slow
 def test_conversations_stay_below_the_limit() -> None:
     limit = 2**20
     place = Place("recoverable", limit)
@@ -114,6 +116,7 @@ def test_conversations_stay_below_the_limit() -> None:
     assert taken[-1] <= 1.25 * limit
 
 
+@pytest.mark.slow
 def test_the_books_hold_no_text_beyond_their_share() -> None:
     """However many conversations are still listed."""
     place, books = Place("lossless", 2**20), LiveStats(Settings(memory_mb=4), 0.0)

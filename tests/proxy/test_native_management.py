@@ -222,6 +222,7 @@ def check_visible(agent: Agent, sent: list[bytes], views: list[list[Any]], first
 # ── nothing is cleared yet ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sampled(4)
 @both_ways
 @both_profiles
 @managed_late
@@ -240,6 +241,7 @@ def test_repeats_are_references_until_something_is_cleared(
     assert histories[0] == histories[1], "the setting changes nothing in what is sent"
 
 
+@pytest.mark.sampled(4)
 @both_ways
 @both_profiles
 @managed_late
@@ -332,6 +334,7 @@ def compaction_at(history: list[Any]) -> int:
     raise AssertionError("nothing was compacted")
 
 
+@pytest.mark.sampled(4)
 @both_ways
 @both_profiles
 @compacting
@@ -381,6 +384,7 @@ def test_clearing_after_a_compaction(profile: str) -> None:
 # ── another proxy on the same store ─────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sampled(4)
 @both_ways
 @both_profiles
 @pytest.mark.parametrize("requests", [TRIGGER + 1, TRIGGER + 2, TRIGGER + 3], ids="after {} requests".format)
@@ -402,6 +406,7 @@ def test_proxy_that_is_started_again_knows_what_was_cleared(profile: str, stream
     assert script.refused == 0
 
 
+@pytest.mark.sampled(4)
 @both_profiles
 @compacting
 @pytest.mark.parametrize("requests", [1, 2, 5], ids="{} after the compaction".format)

@@ -398,6 +398,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("budget", "before"),
     [

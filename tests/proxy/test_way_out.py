@@ -132,6 +132,7 @@ MISHAPS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_whatever_goes_wrong_what_was_sent_stays_as_it_was_sent(mishap: str, profile: str) -> None:
@@ -273,6 +274,7 @@ def test_where_nothing_is_known_the_request_goes_as_it_came() -> None:
         assert found.upstream.seen[-1].body == other.came[-1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mishap", [busy, broken])
 @pytest.mark.parametrize("alike", ["an agent's own words", "the same prompt"])
 def test_many_conversations_may_begin_alike(alike: str, mishap: Any) -> None:

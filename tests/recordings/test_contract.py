@@ -176,6 +176,7 @@ def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
     assert str(error.value).startswith("some.log: ")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pack", [zstd.compress, gzip.compress], ids=["zstd", "gzip"])
 def test_what_a_packed_log_unpacks_to_is_bounded(
     pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
@@ -191,6 +192,7 @@ def test_what_a_packed_log_unpacks_to_is_bounded(
         )
 
 
+@pytest.mark.sampled(16)
 @each
 def test_whatever_stands_in_a_log_it_is_read_or_refused_with_a_message(example: Example) -> None:
     """Every 29th of all places and odd values; `tests_slow` has them all."""

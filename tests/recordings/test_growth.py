@@ -91,6 +91,7 @@ def told(data: bytes) -> int:
     return data.count(b'"1"') + sum(len(segment.history) for segment in session.segments)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LOGS)
 def test_time_grows_no_faster_than_what_is_told(name: str) -> None:
     """Comparing each history with all before, or telling it again from its start, grows twice as fast and more."""

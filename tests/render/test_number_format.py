@@ -71,6 +71,7 @@ def amounts() -> list[float]:
     return [number * side for number in (*edges, *some) for side in (1, -1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"), [("dollars", ()), ("tokens", ()), ("percent", (False,)), ("percent", (True,))]
 )

@@ -44,6 +44,7 @@ def test_without_jinja_one_sentence_names_the_command(arguments: list[str]) -> N
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", ["report", "show", "compact"])
 def test_without_a_page_no_command_needs_jinja(command: str) -> None:
     arguments = ["report", "--json", "--no-cache"] if command == "report" else [command]

@@ -29,6 +29,7 @@ MOST_TIMES = 1.5
 AT = 1.8e9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("agent", [ClaudeLog, CodexLog])
 @pytest.mark.parametrize(
     "settings",

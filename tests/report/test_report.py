@@ -929,6 +929,7 @@ def test_where_it_is_narrow_names_and_bars_give_way_first(width: int) -> None:
             assert len(re.split(r" {2,}", line)[0]) <= 12, line
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("width", WIDTHS[1:])
 @pytest.mark.parametrize("case", ODD_NAMES)
 def test_odd_names_are_harmless(case: str, width: int) -> None:

@@ -135,6 +135,7 @@ def inside(found: Page, selector: str) -> bool:
     return bool(boxes) and all(left >= 0 and right <= width and cut <= 1 for left, right, cut in boxes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 375])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_can_be_read_and_nothing_is_off_the_screen(
@@ -151,6 +152,7 @@ def test_all_can_be_read_and_nothing_is_off_the_screen(
         assert hard_to_read(found) == []
 
 
+@pytest.mark.slow
 def test_titles_are_text_and_lead_to_their_details(wide: Page) -> None:
     link = wide.locator("#all tbody a")
     expect(link).to_have_text(re.compile(r"^<img src=x onerror='window.broken = 1'><b><script>alert\(1\)"))
@@ -162,6 +164,7 @@ def test_titles_are_text_and_lead_to_their_details(wide: Page) -> None:
     expect(wide.locator("p")).to_have_text("All of it")
 
 
+@pytest.mark.slow
 def test_it_is_sorted_searched_and_filtered(wide: Page) -> None:
     body = wide.locator("#all tbody")
     assert [row[0][:14] for row in rows(wide)][1:4] == ["Fix the tests", "Never replayed", "Rename Order t"]
@@ -188,6 +191,7 @@ def test_it_is_sorted_searched_and_filtered(wide: Page) -> None:
     expect(wide.locator("#all output")).to_have_text("1 of 45")
 
 
+@pytest.mark.slow
 def test_there_are_more_columns_behind_a_switch(wide: Page) -> None:
     assert wide.locator("#all thead th:visible").count() == 8  # with the one over what was saved
     switch = wide.get_by_role("switch", name="More columns")
@@ -199,6 +203,7 @@ def test_there_are_more_columns_behind_a_switch(wide: Page) -> None:
     assert wide.locator("#all thead th:visible").count() == 8
 
 
+@pytest.mark.slow
 def test_on_a_phone_a_session_is_a_card_with_its_money(phone: Page) -> None:
     card = phone.locator("#all tbody tr", has_text="Fix the tests")
     expect(card.get_by_role("cell").nth(3)).to_have_text("$23.75")

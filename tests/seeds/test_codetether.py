@@ -48,11 +48,13 @@ def test_text_is_cleaned_as_in_the_example(example: LinguaExample) -> None:
     assert stats == ExperimentalStats(0, int(example.saved > 0), example.saved)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("start", range(0, HISTORIES, HISTORIES // 4))
 def test_generated_histories_agree_with_the_plain_implementation(start: int) -> None:
     assert sum(check_history(number) for number in range(start, start + HISTORIES // 4)) == 12 * HISTORIES // 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wire", WIRES)
 def test_generated_provider_histories_agree_or_deviate_to_stay_acceptable(wire: str) -> None:
     outcomes = Counter(check_provider_form(number, wire) for number in range(PROVIDER_HISTORIES))

@@ -153,6 +153,7 @@ NEARLY: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("near", NEARLY)
 @pytest.mark.parametrize("form", WRITTEN)
 def test_what_is_nearly_a_layout_comes_back(near: str, form: str) -> None:

@@ -118,6 +118,7 @@ def test_a_mistake_in_the_name_is_told(name: str, words: str) -> None:
         assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_module_that_ends_the_program_or_prints_does_neither(tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text("import sys; sys.exit(7)")
     (tmp_path / "loud.py").write_text("print('loud'); from own_strategy import PROFILE")
@@ -279,6 +280,7 @@ def test_messages_that_go_leave_valid_json() -> None:
         assert sent == ibidem.compact(data, strategies=[Wrong(_drops)]).request
 
 
+@pytest.mark.slow
 def test_a_report_goes_on_and_tells_what_went_wrong(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(
         "import ibidem\n"

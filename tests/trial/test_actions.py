@@ -184,6 +184,7 @@ def test_held_against_what_was_recorded(
     assert found.edit_similarity(answered) == alike
 
 
+@pytest.mark.slow
 def test_a_very_long_edit_is_compared_in_part() -> None:
     long = edit("/w/a.py", "x", "a " * 1_000_000)
     assert len(RecordedAction.from_calls([long]).edited_words) == MAX_WORDS

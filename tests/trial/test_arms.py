@@ -43,6 +43,7 @@ def holds(found: VariantDifference, truth: float) -> bool:
 # --- shares -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_share_that_is_changed_while_work_changes_makes_no_difference() -> None:
     ledgers = [made_up(160, Truth(), seed, CHANGED) for seed in range(40)]
     assert sum(holds(rereads(units), 0.0) for units in ledgers) >= 34, "of 40; fewer in 0.3 % of cases at 95 %"
@@ -100,6 +101,7 @@ def test_a_share_without_edits_leaves_that_to_the_others() -> None:
 # --- looks --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_looks_often_is_not_told_of_what_is_not_there() -> None:
     """Twenty-four looks at each of 60 ledgers: the wider interval may be above the truth in 2.5% of them."""
     found = looked_at(60, 120, Truth())

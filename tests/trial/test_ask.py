@@ -161,6 +161,7 @@ def test_most_is_read_from_the_cache_and_the_forecast_holds(tmp_path: Path) -> N
     assert usage.read == pytest.approx(done.plan.forecast.read, rel=0.1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("budget", [0.7, 1.1])
 @pytest.mark.parametrize("misses", [False, True], ids=["cached", "nothing is found in the cache"])
 def test_no_cent_more_than_the_budget(tmp_path: Path, budget: float, misses: bool) -> None:
@@ -292,6 +293,7 @@ def told(done: Done) -> str:
     return verdict_lines(compute_statistics(done.ledger.point_results(), seed=0), setting)[0]
 
 
+@pytest.mark.slow
 def test_rewritten_requests_that_alone_are_refused_or_cut_off_are_harm(tmp_path: Path) -> None:
     team = agents(4)
     known = as_recorded(team)
@@ -320,6 +322,7 @@ def reads_again(team: list[Agent], fails: float, seed: int) -> Callable[[Seen], 
     return answer
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("fails", "harm"), [(0.0, False), (0.5, True)])
 def test_a_reader_with_faults_is_found_over_http(tmp_path: Path, fails: float, harm: bool) -> None:
     team = agents(8)

@@ -104,6 +104,7 @@ def test_points_of_a_session_that_differ_together_are_one_where_hardly_any_does(
     assert apart.high - apart.value < 0.05
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_where_few_sessions_have_most_of_the_looks() -> None:
     """With Student's t alone, 88 of 100 did."""
     reader = FaultyReader(points=100, samples=4, rereads=0.005, fails=0.05, spread=0.2)

@@ -133,6 +133,7 @@ def test_who_follows_references_is_right_and_is_misled_where_they_are_altered() 
     assert "a model that follows references gets these wrong" in probe_lines(found)[2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_references_that_are_not_resolved_are_found_at_a_hundred_questions(seed: int) -> None:
     found = asked(Reader(misses=0.3, chance=Random(seed)))
@@ -238,6 +239,7 @@ def reading(team: list[Agent], reader: Reader, format: str) -> Callable[[Seen], 
     return answer
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("format", formats.FORMATS)
 def test_probes_are_asked_behind_what_is_cached_and_within_the_budget(tmp_path: Path, format: str) -> None:
     team = agents(1)
@@ -258,6 +260,7 @@ def test_probes_are_asked_behind_what_is_cached_and_within_the_budget(tmp_path: 
         assert all("cache_control" in text for text in asked)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("misses", [False, True], ids=["cached", "nothing is found in the cache"])
 def test_probes_keep_to_the_budget(tmp_path: Path, misses: bool) -> None:
     team, ticks = agents(6), count(0, 400.0)

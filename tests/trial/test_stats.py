@@ -22,6 +22,7 @@ SEEDS = range(20)
 # --- made-up models -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("reader", "change"),
     [
@@ -46,12 +47,14 @@ def test_reading_again_is_found_with_two_answers() -> None:
     assert min(found.covered()) >= 16 / 20
 
 
+@pytest.mark.slow
 def test_with_four_answers_the_next_action_gives_it_away_too() -> None:
     found = simulate(FaultyReader(samples=4, fails=0.1), SEEDS)
     assert found.agreement >= 17 / 20
     assert found.looks == 1
 
 
+@pytest.mark.slow
 def test_acting_at_random_is_seen_in_the_next_action_alone() -> None:
     """Found in 87 % of trials: fewer than 13 of 20 in 0.2 % of cases."""
     found = simulate(FaultyReader(samples=4, fails=0.1, at_random=True), SEEDS)
@@ -68,6 +71,7 @@ def test_a_model_that_is_more_decided_is_not_harmed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_harm_where_references_are_followed_is_not_drowned_by_other_points() -> None:
     """Half of the points cannot show it. Found in 95 % of trials: fewer than 16 of 20 in 0.3 % of cases."""
     found = simulate(FaultyReader(samples=4, fails=0.1, mixed=True), SEEDS)
