@@ -224,6 +224,8 @@ class Oracle:
         shared = [(length, each) for length, each in shared if length == longest]
         if not shared or any(each.sent[:length] == sent[:length] for length, each in shared):
             return None
+        if any(each.came == exchange.came and each.sent == sent for each in branch.older + branch.accepted):
+            return None  # the same history again after a rewind, with the revision that it was sent with
         revised = not self.lossless and any(each.revisions < branch.revisions for _, each in shared)
         if revised or branch.excused or branch.family.dropped or exchange.rejections:
             self.counts["prefix changed, declared"] += 1
