@@ -83,7 +83,7 @@ _HOME = {
     "store.recall": ("recall",),
     "errors": ("IbidemError",),
     "plan": ("Edit", "Plan"),
-    "strategies.strategy": ("Fold", "Revision", "Start", "Strategy"),
+    "strategies.strategy": ("ConversationStart", "Revision", "Strategy", "StrategyState"),
     "strategies.profiles": ("PROFILES",),
     "strategies.repair": ("RepairPairing",),
     "strategies.ported": ("Dedup", "DedupToolCalls", "Devboy", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
@@ -91,10 +91,12 @@ _HOME = {
     "rules.demands": ("Violation",),
     "engine.session": ("Session",),
     "engine.stats": ("Stats",),
-    "billing.budget": ("Economy",),
-    "billing.lifetimes": ("Pauses",),
+    "billing.revision_budget": ("CachePricing",),
+    "billing.cache_ttl": ("IdleTimes",),
 }
 _MODULES = ("cache", "codetether", "devboy", "testing")
+_RENAMED = {"Economy": "CachePricing", "Fold": "StrategyState", "Pauses": "IdleTimes", "Start": "ConversationStart"}
+"""Old name → new name. The old names go with 0.2."""
 
 
 def __getattr__(name: str) -> Any:
@@ -102,6 +104,12 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return import_module(f".{name}", __name__)
+    if name in _RENAMED:
+        from warnings import warn
+
+        new = _RENAMED[name]
+        warn(f"ibidem.{name} is now ibidem.{new}; the old name goes with 0.2", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(__name__), new)
     for module, names in _HOME.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f".{module}", __name__), name)

@@ -343,7 +343,7 @@ def test_a_fault_of_ours_costs_marks_alone(monkeypatch: pytest.MonkeyPatch) -> N
     request = agent("a>1", f"r1:{text}", "a>2", f"r2:{text}")
     expected = ibidem.compact(request)
     assert expected.plan
-    monkeypatch.setattr(breakpoint_placement, "planned", fails)
+    monkeypatch.setattr(breakpoint_placement, "plan_breakpoints", fails)
     for found in (ibidem.compact(request, cache="auto"), ibidem.Session(cache="auto").compact(request)):
         assert found.request == expected.request
         assert found.marks == ()
@@ -353,7 +353,7 @@ def test_a_decision_that_fails_is_left_to_the_client(monkeypatch: pytest.MonkeyP
     def fails(*_: Any) -> Any:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(breakpoint_placement, "choose", fails)
+    monkeypatch.setattr(breakpoint_placement, "choose_ttl", fails)
     session = ibidem.Session(cache="auto")
     for length in (3, 5):
         assert session.compact(begun(LOOP, length)).request == begun(LOOP, length)

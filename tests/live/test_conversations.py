@@ -289,7 +289,7 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
     late = {one: first, three: second}
     find = conversations.find_or_create
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "find_or_begin", lambda *asked: late.pop(asked[1], None) or find(*asked))
+        patch.setattr(conversations, "find_or_create", lambda *asked: late.pop(asked[1], None) or find(*asked))
         outcomes = [rewriter.rewrite_request(job(body)) for body in (one, three)]
     assert not late
     assert [outcome.body or body for outcome, body in zip(outcomes, (one, three), strict=True)] == [

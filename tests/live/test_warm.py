@@ -156,7 +156,7 @@ def test_the_proxy_does_it_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
         first, *more = bodies()
         assert found.send("anthropic", first)[0] == 200
         waited_for(lambda: found.service._warmup.is_complete)
-        monkeypatch.setattr(Rewriter, "_work", seen)
+        monkeypatch.setattr(Rewriter, "_rewrite_match", seen)
         for body in more:
             assert found.send("anthropic", body)[0] == 200
             assert found.upstream.seen[-1].body == ibidem.compact(body).request
@@ -226,7 +226,7 @@ def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.Mon
         for each in known:
             assert found.send("anthropic", each)[0] == 200
         waited_for(lambda: found.service._warmup.is_complete)
-        monkeypatch.setattr(rewriter_module, "_sampled", wrong)
+        monkeypatch.setattr(rewriter_module, "_sample_text", wrong)
         assert found.send("anthropic", body)[0] == 200
         monkeypatch.undo()
         assert found.send("anthropic", last)[0] == 200

@@ -189,7 +189,7 @@ def test_a_tool_that_prints_marks_makes_nobody_read_all_of_a_history(
         looked_at.add(index)
         return value(index)
 
-    monkeypatch.setattr(scanned, "value", looked)
+    monkeypatch.setattr(scanned, "message_at", looked)
     assert not read_directives(scanned, "anthropic", len(turns) - 2, closely=True).marks
     assert looked_at == {len(turns) - 2, len(turns) - 1}
 

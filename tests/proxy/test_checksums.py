@@ -156,7 +156,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(*_: Any) -> RewriteResult:
         return RewriteResult(result="failed open", reason="time-out", seconds=1e9)
 
-    monkeypatch.setattr(Proxy, "_rewrite", late)
+    monkeypatch.setattr(Proxy, "_rewrite_in_time", late)
 
 
 def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
         found.conversation.history, found.conversation.is_remote = NOTHING_SENT, True
         return RewriteResult(result="failed open", reason="store", conversation=found.conversation)
 
-    monkeypatch.setattr(Proxy, "_rewrite", failed)
+    monkeypatch.setattr(Proxy, "_rewrite_in_time", failed)
 
 
 def switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def test_over_budget_it_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> No
     with talk(budget_ms=1500.0) as found:
         for body in bodies[:6]:
             before = post(found, body)
-        monkeypatch.setattr(Rewriter, "_work", stuck)
+        monkeypatch.setattr(Rewriter, "_rewrite_match", stuck)
         given = post(found, bodies[6])
         held.set()
         monkeypatch.undo()
@@ -269,7 +269,7 @@ def test_who_hangs_up_sends_what_came() -> None:
         return works(self, *given)
 
     with talk() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rewriter, "_work", stuck)
+        patch.setattr(Rewriter, "_rewrite_match", stuck)
         parts = urlsplit(found.proxy.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
         connection.request("POST", COMPACT_PATH, bodies[6])

@@ -163,7 +163,7 @@ def raising(*_: Any, **__: Any) -> Any:
 
 
 SEAMS = {
-    "looking a conversation up": (Conversations, "find_or_begin"),
+    "looking a conversation up": (Conversations, "find_or_create"),
     "beginning a conversation": (Conversations, "_begin"),
     "rewriting": (Conversations, "rewrite"),
     "the session": (Session, "compact"),
@@ -174,7 +174,7 @@ SEAMS = {
 }
 
 
-IN_THREADS = ("find_or_begin", "decode_body", "_sampled")
+IN_THREADS = ("find_or_create", "decode_body", "_sampled")
 """What is not done with a request that is soon done."""
 
 
@@ -213,7 +213,7 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
 def test_an_error_in_a_strategy() -> None:
     bodies = conversation()
     with talk() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ibidem.strategies.arrival.backrefs.BackrefFold.feed", raising)
+        patch.setattr("ibidem.strategies.arrival.backrefs.BackReferenceState.feed", raising)
         for body in bodies:
             assert found.send("anthropic", body)[0] == 200
         assert [seen.body for seen in found.upstream.seen] == bodies
@@ -228,7 +228,7 @@ def test_different_reasons_are_counted_up_to_a_number() -> None:
         raise StoreError("here", f"reason {next(made)}")
 
     with talk() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Conversations, "find_or_begin", refuse)
+        patch.setattr(Conversations, "find_or_create", refuse)
         for _ in range(70):
             found.send("anthropic", ONE)
         assert sum(failures(found).values()) == 70

@@ -147,10 +147,10 @@ def test_the_allocator_is_asked_where_it_can_be(monkeypatch: pytest.MonkeyPatch)
 
         return called
 
-    monkeypatch.setattr(allocator, "_function", function)
+    monkeypatch.setattr(allocator, "_find_function", function)
     assert allocator.use_one_arena()
     assert asked == [("mallopt", allocator.M_ARENA_MAX, 1)]
-    monkeypatch.setattr(allocator, "_function", lambda name: None)
+    monkeypatch.setattr(allocator, "_find_function", lambda name: None)
     assert not allocator.use_one_arena()
     allocator.return_free_memory()
 
@@ -162,7 +162,7 @@ def test_memory_is_given_back_by_one_thread_at_a_time(monkeypatch: pytest.Monkey
         begun.release()
         go.wait(30)
 
-    monkeypatch.setattr(allocator, "_function", lambda name: trim)
+    monkeypatch.setattr(allocator, "_find_function", lambda name: trim)
     allocator.return_free_memory()
     allocator.return_free_memory()
     assert begun.acquire(timeout=30)

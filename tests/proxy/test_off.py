@@ -153,7 +153,7 @@ def test_a_conversation_that_is_off_costs_what_is_new_in_it(monkeypatch: pytest.
     """It is not worked through again with every request."""
     calls: list[int] = []
     replay = Conversations.replay_prefix
-    monkeypatch.setattr(Conversations, "replay", lambda *given: calls.append(1) or replay(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Conversations, "replay_prefix", lambda *given: calls.append(1) or replay(*given))  # type: ignore[func-returns-value]
     line = Line("anthropic", "lossless")
     for turn, body in enumerate(dumped(each) for each in growing("anthropic", 30)):
         line.sent(body, "off" if turn == 10 else None)

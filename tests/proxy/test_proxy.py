@@ -301,7 +301,7 @@ SEAMS: dict[str, tuple[Any, str]] = {
     "records, at the end": (live_stats.LiveStats, "end"),
     "records, at an event": (live_stats.LiveStats, "event"),
     "the log": (Proxy, "write_log"),
-    "the rewriter": (rewriter.Rewriter, "rewrite"),
+    "the rewriter": (rewriter.Rewriter, "rewrite_request"),
     "inside of the rewriter": (rewriter.Rewriter, "_rewrite"),
     "the reader of usage": (usage_reader.UsageReader, "_take"),
     "the counts in it": (usage_reader, "_counted"),
@@ -332,7 +332,7 @@ def test_a_fault_in_our_own_books_breaks_no_exchange(
 def test_a_fault_in_a_page_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with proxied(answering(OK)) as (_, proxy):
         monkeypatch.setattr(AdminPages, "state", fault)
-        monkeypatch.setattr(AdminPages, "_recalled", fault)
+        monkeypatch.setattr(AdminPages, "_recall_page", fault)
         for path in ("api/state", "metrics", "recall/x"):
             head, body = page(proxy, path)
             assert head.startswith(b"HTTP/1.1 500 ")
@@ -350,7 +350,7 @@ def test_what_takes_too_long_goes_out_as_it_came(monkeypatch: pytest.MonkeyPatch
 
     with Upstream(lambda _: Says("ok")) as upstream:
         with BackgroundServer(to(upstream.url, budget_ms=20), MemoryStore()) as proxy:
-            monkeypatch.setattr(rewriter.Rewriter, "rewrite", stuck)
+            monkeypatch.setattr(rewriter.Rewriter, "rewrite_request", stuck)
             for _ in range(WORKERS + 2):
                 assert asked(proxy, post("/v1/messages", twice()), "POST")[0].startswith(b"HTTP/1.1 200 ")
             found = {each["reason"]: each["count"] for each in state(proxy)["failures"]}
@@ -381,7 +381,7 @@ never = ("rich", "ibidem.recordings")
 
 def loaded(patience):
     end = time.monotonic() + patience
-    while not (tokens._counters and prices._listed.cache_info().currsize) and time.monotonic() < end:
+    while not (tokens._counters and prices._list_price.cache_info().currsize) and time.monotonic() < end:
         time.sleep(0.01)
     return [bool(tokens._counters), *(name in sys.modules for name in ("genai_prices", *never))]
 
@@ -426,8 +426,8 @@ def test_the_first_request_may_take_as_long_as_loading_does(monkeypatch: pytest.
         time.sleep(0.5)
         ready.set()
 
-    monkeypatch.setattr(warmup, "load", loading)
-    monkeypatch.setattr(rewriter.Rewriter, "rewrite", slow)
+    monkeypatch.setattr(warmup, "load_data", loading)
+    monkeypatch.setattr(rewriter.Rewriter, "rewrite_request", slow)
     monkeypatch.setattr(warmup, "LOADING_SECONDS", PATIENCE)
     monkeypatch.setattr(warmup, "HURRIED_MS", 100)
     with Upstream(lambda _: Says("ok")) as upstream:

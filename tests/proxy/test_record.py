@@ -323,7 +323,7 @@ def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypa
             raise OSError(28, "No space left on device")
         return write(handle, data[:10])
 
-    monkeypatch.setattr(os, "write", short)
+    monkeypatch.setattr(os, "write_exchange", short)
     with pytest.raises(OSError, match="No space"):
         found.write_exchange("c1", body_of(1000), {"ibidem_recording": 1, "at": 1}, 0.0)
     monkeypatch.undo()
@@ -341,7 +341,7 @@ def test_where_it_is_too_slow_a_conversation_is_left_out_and_memory_stays(
         going.wait()
         write(self, *about)
 
-    monkeypatch.setattr(CaptureFiles, "write", stuck)
+    monkeypatch.setattr(CaptureFiles, "write_exchange", stuck)
     with talk(record=str(tmp_path)) as found:
         for bodies in zip(*talks, strict=True):
             for body in bodies:

@@ -88,7 +88,7 @@ def timing_out(found: Talk) -> Iterator[None]:
     """Let every request time out."""
     proxy = found.service
     with held(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workers, "exhausted", lambda *_: False)
+        patch.setattr(Workers, "is_exhausted", lambda *_: False)
         patch.setattr(proxy, "settings", replace(proxy.settings, budget_ms=SHORT_MS))
         yield
     waited_for(lambda: not proxy._workers.stuck)
@@ -96,7 +96,7 @@ def timing_out(found: Talk) -> Iterator[None]:
 
 @contextmanager
 def busy(found: Talk) -> Iterator[None]:
-    with in_threads(), going_wrong(Workers, "exhausted", lambda *_: True):
+    with in_threads(), going_wrong(Workers, "is_exhausted", lambda *_: True):
         yield
 
 

@@ -83,9 +83,9 @@ def quick_start(slowness: Slowness, pause: float) -> Iterator[list[Proxy]]:
         return compact(self, *args, **more)
 
     with (
-        patch.object(Proxy, "warm", lambda proxy: made.append(proxy)),
-        patch.object(warmup, "load", lambda: None),
-        patch.object(warmup, "rehearse", lambda _: None),
+        patch.object(Proxy, "start_background", lambda proxy: made.append(proxy)),
+        patch.object(warmup, "load_data", lambda: None),
+        patch.object(warmup, "rehearse_rewrite", lambda _: None),
         patch.object(Session, "compact", slowly),
         patch.object(guarded, "FIRST_PAUSE", pause),
         patch.object(guarded, "LONGEST_PAUSE", max(pause, LONGEST_PAUSE)),

@@ -41,11 +41,11 @@ def check_store(machine: CheckContext) -> Iterator[CheckResult]:
 def check_usage_db(machine: CheckContext) -> Iterator[CheckResult]:
     """Check the usage database."""
     try:
-        gains: Any = import_module("ibidem.usage_db")
+        usage_db: Any = import_module("ibidem.usage_db")
     except ModuleNotFoundError:
         yield from _check_folder(environment.data_folder())
         return
-    yield from check_database(Path(gains.path()))
+    yield from check_database(usage_db.database_path())
 
 
 def check_database(path: Path) -> Iterator[CheckResult]:
