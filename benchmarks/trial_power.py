@@ -76,7 +76,9 @@ class Simulated:
     def estimates(self, weighted: bool) -> tuple[list[Estimate], list[Estimate]]:
         """Of O1 and O2, where there are intervals."""
         told = [(run.judgement.agreement, run.judgement.looks) for run in self.runs]
-        columns = ([each.weighted if weighted else each.asked for each in column] for column in zip(*told, strict=True))
+        columns = (
+            [each.weighted if weighted else each.unweighted for each in column] for column in zip(*told, strict=True)
+        )
         first, second = ([each for each in column if each and each.low is not None] for column in columns)
         return first, second
 

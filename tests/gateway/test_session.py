@@ -191,7 +191,7 @@ def big_batch(talk: Talk) -> None:
     "happens",
     [
         pytest.param(lambda talk: talk.notify("notifications/cancelled", requestId=talk.id), id="a call is cancelled"),
-        pytest.param(lambda talk: talk.session.unseen(), id="a message was too long to look at"),
+        pytest.param(lambda talk: talk.session.clear_memory(), id="a message was too long to look at"),
         pytest.param(big_batch, id="several messages came at once"),
         pytest.param(lambda talk: talk.ask("initialize", clientInfo={"name": "an-agent"}), id="the client begins anew"),
         pytest.param(lambda talk: setattr(talk, "now", 1000.0), id="time went by"),

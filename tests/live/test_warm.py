@@ -119,7 +119,7 @@ def test_so_is_what_has_to_be_looked_at_closely() -> None:
     *known, body = bodies()[:5]
     for each in known:
         place.rewrite(each)
-    assert place.warm(body, counts=True) is None
+    assert place.warm(body, is_count_only=True) is None
     assert place.warm(body, wish="on") is None
     assert place.warm(gzip.compress(body), encoding="gzip") is None
     assert place.warm(body, profile="recoverable") is None
@@ -197,7 +197,7 @@ def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest
 
 def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not hold itself: Python looks for such objects less often here than elsewhere."""
-    monkeypatch.setattr(module, "GONE_BYTES", 0)
+    monkeypatch.setattr(module, "RELEASE_BYTES", 0)
     given_back: list[None] = []
     place = Place("recoverable")
     place.conversations._release_memory = lambda: given_back.append(None)

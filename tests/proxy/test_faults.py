@@ -164,17 +164,17 @@ def raising(*_: Any, **__: Any) -> Any:
 
 SEAMS = {
     "looking a conversation up": (Conversations, "find_or_create"),
-    "beginning a conversation": (Conversations, "_begin"),
-    "rewriting": (Conversations, "rewrite"),
+    "beginning a conversation": (Conversations, "_create_conversation"),
+    "rewriting": (Conversations, "rewrite_request"),
     "the session": (Session, "compact"),
-    "what the session writes": (Session, "_grow"),
+    "what the session writes": (Session, "_compact_new_messages"),
     "unpacking": (rewriter, "decode_body"),
     "packing": (rewriter, "encode_body"),
-    "counting": (rewriter, "_sampled"),
+    "counting": (rewriter, "_sample_text"),
 }
 
 
-IN_THREADS = ("find_or_create", "decode_body", "_sampled")
+IN_THREADS = ("find_or_create", "decode_body", "_sample_text")
 """What is not done with a request that is soon done."""
 
 
@@ -192,7 +192,7 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
                 patch.setattr(rewriter.Rewriter, "rewrite_warm", lambda *_: None)
             begins = conversation(first="another one")[3]
             known = found.upstream.seen[-1].json["messages"]
-            for body in [bodies[3] if name != "_begin" else begins, begins, begins]:
+            for body in [bodies[3] if name != "_create_conversation" else begins, begins, begins]:
                 assert found.send("anthropic", body) == (200, found.upstream.seen[-1].answer.partition(b"\r\n\r\n")[2])
                 if body == begins:
                     assert found.upstream.seen[-1].body == body, "nothing is known of it"

@@ -302,7 +302,7 @@ SEAMS: dict[str, tuple[Any, str]] = {
     "records, at an event": (live_stats.LiveStats, "event"),
     "the log": (Proxy, "write_log"),
     "the rewriter": (rewriter.Rewriter, "rewrite_request"),
-    "inside of the rewriter": (rewriter.Rewriter, "_rewrite"),
+    "inside of the rewriter": (rewriter.Rewriter, "_find_and_rewrite"),
     "the reader of usage": (usage_reader.UsageReader, "_take"),
     "the counts in it": (usage_reader, "_counted"),
     "the warming up": (warmup, "Records"),

@@ -102,13 +102,13 @@ def busy(found: Talk) -> Iterator[None]:
 
 @contextmanager
 def broken(found: Talk) -> Iterator[None]:
-    with in_threads(), going_wrong(Rewriter, "_rewrite", raising):
+    with in_threads(), going_wrong(Rewriter, "_find_and_rewrite", raising):
         yield
 
 
 def broken_before(found: Talk) -> Any:
     """Also where no thread is asked."""
-    return going_wrong(Conversations, "rewrite", raising)
+    return going_wrong(Conversations, "rewrite_request", raising)
 
 
 def half_done(found: Talk) -> Any:
@@ -120,7 +120,7 @@ def forgetful(found: Talk) -> Any:
     def fails(*_: Any) -> None:
         raise StoreError("here", "the disk is full")
 
-    return going_wrong(Conversations, "_read", fails)
+    return going_wrong(Conversations, "_read_journal", fails)
 
 
 MISHAPS = {

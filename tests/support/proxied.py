@@ -134,7 +134,7 @@ def talk(
         patch.setattr(Seen, "json", property(_read))
         made: list[Proxy] = []
         patch.setattr(
-            Proxy, "warm", lambda proxy: made.append(proxy)
+            Proxy, "start_background", lambda proxy: made.append(proxy)
         )  # a test that holds threads up would hold that up
         with Upstream(script, clock=clock.time, strict=strict, cache=cache) as upstream:
             upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream.url)

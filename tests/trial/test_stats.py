@@ -90,7 +90,7 @@ def test_arms_that_are_swapped_change_every_sign() -> None:
     for key in ("looks", "edits", "matches", "tokens"):
         one, other = getattr(there, key), getattr(back, key)
         assert value(one) == -value(other) != 0
-        for mine, its in ((one.weighted, other.weighted), (one.asked, other.asked)):
+        for mine, its in ((one.weighted, other.weighted), (one.unweighted, other.unweighted)):
             assert (mine.low, mine.high) == (-its.high, -its.low)
             assert (mine.original, mine.rewritten) == (its.rewritten, its.original)
     assert there.looks.p < 0.05 < 0.95 < (back.looks.p or 0)  # type: ignore[operator]

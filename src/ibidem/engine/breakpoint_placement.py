@@ -87,7 +87,7 @@ def decide_ttl(
     price = Prices().of(model or "", conv.dialect.name)
     base = previous or TtlDecision()
     long_lengths = [mark.message + 1 for mark in breakpoints if mark.long]
-    if not conv.dialect.cache_control.asks(conv.head, breakpoints) and settings.mode == "lifetime":
+    if not conv.dialect.cache_control.has_directives(conv.head, breakpoints) and settings.mode == "lifetime":
         return base._replace(long=NOTHING_LONG)
     if base.client == OTHER_INSTANCE or any(mark.is_ours for mark in breakpoints):
         return base._replace(long=max(long_lengths, default=NOTHING_LONG), client=OTHER_INSTANCE)
@@ -111,14 +111,14 @@ def decide_ttl(
 def plan_breakpoints(request: OutgoingRequest, mode: CacheMode, decision: TtlDecision) -> list[FieldAddition]:
     """Return the breakpoints to add or change. Breakpoints of the client stay in place."""
     cache_control = request.dialect.cache_control
-    if cache_control.asks(request.head, request.breakpoints):
-        return list(cache_control.changed(request.breakpoints, decision.long))
+    if cache_control.has_directives(request.head, request.breakpoints):
+        return list(cache_control.ttl_changes(request.breakpoints, decision.long))
     if mode != "auto" or not len(request.history) or request.dialect.server_history(request.head):
         return []
     caching = Prices().of(request.model or "", request.dialect.name).caching
     key = KEY_PREFIX + request.key if caching.key else ""
     offer = CacheOffer(caching.marks, caching.minimum, caching.hour, key)
-    return list(cache_control.added(request.head, request.history, decision.long, offer))
+    return list(cache_control.additions_for(request.head, request.history, decision.long, offer))
 
 
 def breakpoint_changes(additions: Iterable[FieldAddition]) -> list[JsonChange]:
@@ -152,7 +152,7 @@ def apply_breakpoints(
         return RequestWithBreakpoints(request)
     head = {name: value for name, value in body.items() if name != dialect.history_key}
     outgoing = OutgoingRequest(
-        dialect, head, ParsedMessages(history), dialect.cache_control.found(head, history), model, key
+        dialect, head, ParsedMessages(history), dialect.cache_control.all_breakpoints(head, history), model, key
     )
     additions = plan_breakpoints(outgoing, mode, decision)
     if not additions:

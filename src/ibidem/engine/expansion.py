@@ -127,7 +127,9 @@ def _load_originals(messages: Iterable[Message], store: Store) -> dict[str, str]
 def _breakpoint_removals(conv: Conversation, store: Store) -> list[JsonChange]:
     """Return the changes that remove the cache breakpoints that we added to the request."""
     key, history = conv.dialect.history_key, [message.wire for message in conv.messages]
-    if not conv.dialect.cache_control.asks(conv.head, conv.dialect.cache_control.found(conv.head, history)):
+    if not conv.dialect.cache_control.has_directives(
+        conv.head, conv.dialect.cache_control.all_breakpoints(conv.head, history)
+    ):
         return []
     refs = store.refs(breakpoint_records.session_of(breakpoint_placement.cache_key_for(conv.messages)))
     return (

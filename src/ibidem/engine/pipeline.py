@@ -155,7 +155,7 @@ def with_breakpoints(
         conv = result.conversation
         if conv is None or not conv.messages:
             return result
-        breakpoints = conv.dialect.cache_control.found(conv.head, [message.wire for message in conv.messages])
+        breakpoints = conv.dialect.cache_control.all_breakpoints(conv.head, [message.wire for message in conv.messages])
         head = breakpoint_placement.tokens_for_bytes(len(to_json(dict(conv.head))))
         cache_request = CacheRequest(
             len(conv.messages), new=breakpoint_placement.message_tokens(conv.messages), head=head

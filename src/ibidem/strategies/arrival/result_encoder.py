@@ -444,7 +444,7 @@ class ResultEncoder:
             last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
             label=label,
-            leans=slot.source == last_source,
+            omits_source=slot.source == last_source,
             view=view or slot.view,
         )
 

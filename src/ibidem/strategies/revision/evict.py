@@ -109,7 +109,7 @@ class EvictionState(StrategyState):
     ) -> None:
         self.settings = settings
         self.inventory: Inventory = Inventory(settings)
-        self._arrival = arrival(settings.arrival, refers, self._is_evicted)
+        self._arrival: BackReferenceState = arrival(settings.arrival, refers, self._is_evicted)
         self._thinking = ThinkingHistory(settings.store)
         self._own_refs: set[str] = set()
         """References of the texts that this state evicted."""
@@ -131,7 +131,7 @@ class EvictionState(StrategyState):
     @cached_property
     def _save_original(self) -> SaveOriginal | None:
         store = self.settings.store
-        return None if store is None else original_writer(store, conversation_key(self._arrival.sources.words))
+        return None if store is None else original_writer(store, conversation_key(self._arrival.sources.opening_words))
 
     @property
     def weight(self) -> int:
