@@ -37,9 +37,9 @@ LAYERS = (
     "formats",  # one provider's way of saying it
     "rules",  # what providers demand
     "environment",  # what this machine says
-    "gains",  # what was paid and saved, kept
+    "usage_db",  # cost and savings of requests through the proxy
     "billing",  # what it costs
-    "calls",  # what tools were asked for
+    "tool_arguments",  # arguments of tool calls by name
     "plan",  # edits
     "store",  # where originals are kept
     "markers",  # what the model reads in place of a text
@@ -115,8 +115,8 @@ SURFACES = {
     "gateway": (*BASE, "cache", "store", "providers.egress"),
     "trial": (
         *BASE,
-        *("billing", "calls", "engine", "formats", "gains", "markers", "recordings", "render", "store", "tokens"),
-        "strategies.profiles",
+        *("billing", "engine", "formats", "markers", "recordings", "render", "store", "tokens"),
+        *("tool_arguments", "usage_db", "strategies.profiles"),
         *("report.log_sources.fetch", "report.log_summary.read_facts"),
         *("report.measure.ReportSettings", "report.measure.measure_log"),
     ),
@@ -134,14 +134,14 @@ def test_a_package_imports_only_the_surface_it_is_given(package: str) -> None:
 
 
 ADAPTER_MODULES = (
-    *("live", "providers.", "formats", "formats.", "model", "plan", "store", "store.", "wire.tree", "errors"),
+    *("live", "providers.", "formats", "formats.", "model", "plan", "store", "store.", "wire.json_tree", "errors"),
     *(
         "billing.usage",
-        "billing.lifetimes",
+        "billing.cache_ttl",
         "billing.prices",
-        "billing.thinking",
+        "billing.thinking_size",
         "engine.session",
-        "engine.marking",
+        "engine.breakpoint_placement",
     ),
     *("engine", "strategies", "adapters", "adapters."),
 )
@@ -190,30 +190,30 @@ def test_a_room_says_what_it_is_for() -> None:
 def test_the_front_door_is_what_we_promise() -> None:
     assert sorted(ibidem.__all__) == [
         "BackReferences",
+        "CachePricing",
         "Compacted",
+        "ConversationStart",
         "Dedup",
         "DedupToolCalls",
         "Devboy",
         "DropMiddle",
-        "Economy",
         "Edit",
         "Evict",
-        "Fold",
         "FormatError",
         "HintStyle",
         "IbidemError",
+        "IdleTimes",
         "Lingua",
         "PROFILES",
-        "Pauses",
         "Plan",
         "PruneThinking",
         "RepairPairing",
         "Revision",
         "Session",
         "Snippet",
-        "Start",
         "Stats",
         "Strategy",
+        "StrategyState",
         "Violation",
         "__version__",
         "cache",
@@ -227,6 +227,12 @@ def test_the_front_door_is_what_we_promise() -> None:
         "validate",
     ]
     assert all(hasattr(ibidem, name) for name in ibidem.__all__)
+
+
+def test_old_public_names_still_work_and_name_the_new_one() -> None:
+    for old, new in ibidem._RENAMED.items():
+        with pytest.warns(DeprecationWarning, match=f"ibidem.{new};"):
+            assert getattr(ibidem, old) is getattr(ibidem, new)
 
 
 def test_an_import_loads_nothing_heavy() -> None:

@@ -188,7 +188,7 @@ def changed(long: int, *marks: Any, top: Any = None) -> dict[str, Any]:
     messages = [user(text("x", cache_control=mark)) for mark in marks[1:]]
     head = {"system": [text("s", cache_control=marks[0])], "cache_control": top}
     found = ANTHROPIC.cache_control.ttl_changes(ANTHROPIC.cache_control.all_breakpoints(head, messages), long)
-    assert all(addition.value.at == 0 for addition in found), "it is known as ours by what stands first"
+    assert all(addition.value.position == 0 for addition in found), "it is known as ours by what stands first"
     return {".".join(map(str, addition.path)): addition.value.value for addition in found}
 
 

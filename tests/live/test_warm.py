@@ -120,7 +120,7 @@ def test_so_is_what_has_to_be_looked_at_closely() -> None:
     for each in known:
         place.rewrite(each)
     assert place.warm(body, is_count_only=True) is None
-    assert place.warm(body, wish="on") is None
+    assert place.warm(body, pause_mode="on") is None
     assert place.warm(gzip.compress(body), encoding="gzip") is None
     assert place.warm(body, profile="recoverable") is None
     with pytest.MonkeyPatch.context() as patch:

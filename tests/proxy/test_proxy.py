@@ -297,15 +297,15 @@ def fault(*_: Any, **__: Any) -> Any:
 
 
 SEAMS: dict[str, tuple[Any, str]] = {
-    "records, at the beginning": (live_stats.LiveStats, "begin"),
-    "records, at the end": (live_stats.LiveStats, "end"),
-    "records, at an event": (live_stats.LiveStats, "event"),
+    "records, at the beginning": (live_stats.LiveStats, "begin_exchange"),
+    "records, at the end": (live_stats.LiveStats, "end_exchange"),
+    "records, at an event": (live_stats.LiveStats, "add_event"),
     "the log": (Proxy, "write_log"),
     "the rewriter": (rewriter.Rewriter, "rewrite_request"),
     "inside of the rewriter": (rewriter.Rewriter, "_find_and_rewrite"),
-    "the reader of usage": (usage_reader.UsageReader, "_take"),
-    "the counts in it": (usage_reader, "_counted"),
-    "the warming up": (warmup, "Records"),
+    "the reader of usage": (usage_reader.UsageReader, "_split_data"),
+    "the counts in it": (usage_reader, "_reported_counts"),
+    "the warming up": (warmup, "LiveStats"),
     "the state of the page": (AdminPages, "state"),
 }
 

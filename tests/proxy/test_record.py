@@ -323,7 +323,7 @@ def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypa
             raise OSError(28, "No space left on device")
         return write(handle, data[:10])
 
-    monkeypatch.setattr(os, "write_exchange", short)
+    monkeypatch.setattr(os, "write", short)
     with pytest.raises(OSError, match="No space"):
         found.write_exchange("c1", body_of(1000), {"ibidem_recording": 1, "at": 1}, 0.0)
     monkeypatch.undo()

@@ -288,7 +288,7 @@ def test_a_missing_package_names_its_fix(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_an_sdk_that_is_told_once_and_all_goes_on() -> None:
     """In a process of its own: an SDK is for a whole process."""
-    code = "from ibidem.proxy.accounting.telemetry import *; print(telemetry_of(Settings(otel='genai')).trouble)"
+    code = "from ibidem.proxy.accounting.telemetry import *; print(open_telemetry(Settings(otel='genai')).trouble)"
     found = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=found)
     assert done.stdout.strip() == NO_SDK

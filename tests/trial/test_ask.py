@@ -53,7 +53,7 @@ class Bill(PromptCache):
         super().__init__()
         self.usages: list[Usage] = []
 
-    def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
+    def add_output(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
         self.usages.append(super().add_output(usage, parts))
         return self.usages[-1]
 

@@ -305,11 +305,7 @@ class Session:
         self, scanned: ScannedRequest, moment: RequestContext, at: float | None, actual_send: ActualSend | None = None
     ) -> Compacted:
         try:
-            dialect = (
-                formats.format_named(self._format)
-                if self._format
-                else formats.detect_format(scanned.format_sample, self.model)
-            )
+            dialect = self._dialect_of(scanned)
         except formats.AmbiguousFormat:
             return self._compact_from_start(scanned.original)
         if scanned.key and scanned.key != dialect.history_key:
@@ -317,13 +313,7 @@ class Session:
         if actual_send is None and dialect.has_checksum(scanned.params):
             return Compacted(scanned.original, Plan(), Stats(), formats.CHECKSUM_REASON, dialect.name)
         model = self.model or (body_model if isinstance(body_model := scanned.params.get("model"), str) else None)
-        conversation = self._conversation if self._continues_conversation(scanned, dialect, model) else None
-        if (
-            conversation is not None
-            and actual_send is not None
-            and not self._was_sent_as_planned(conversation, scanned, actual_send)
-        ):
-            conversation = None  # the planned request was not sent, so process it from its start
+        conversation = self._continued_conversation(scanned, dialect, model, actual_send)
         self._conversation = None  # set again on success
         with_breakpoints: RequestWithBreakpoints | None = None
         try:
@@ -338,13 +328,7 @@ class Session:
                 conversation = GrowingConversation(self._strategies[0], dialect, self._make_start(new, model))
             contents = [*map(comparable_content, new.messages)]
             self._journal.follow_messages(map(content_digest, contents))
-            if (
-                actual_send is None and (length := self._journal.foreign_length) is not None
-            ):  # no new edits in older messages
-                sent_length = len(conversation) or previous_request_length(
-                    len(new.messages), lambda index: new.messages[index].role
-                )
-                actual_send = ActualSend(max(length, sent_length), is_rejected=False)
+            actual_send = actual_send or self._send_of_other_version(conversation, new)
             if self.remembers:
                 self._record_context(moment, at, dialect.cache_settings(scanned.params))
             if not self.sees_responses and dialect.manages_context(scanned.params):
@@ -358,7 +342,8 @@ class Session:
             )
             moments = self._journal.request_contexts(len(conversation)) if self.revises else {}
             unusual = self._journal.is_unusual
-            as_is, cleared_at = (self._journal.unchanged_ranges, self._journal.cleared_lengths) if unusual else ((), [])
+            as_is = self._journal.unchanged_ranges if unusual else ()
+            cleared_at = self._journal.cleared_lengths if unusual else []
             conversation.add_messages(new, scanned, model, contents, moments, as_is, cleared_at)
             if conversation.has_store_failed and self.revises:
                 self._journal.record_entry(moment=moments[len(self._journal)]._replace(refused=True))
@@ -374,6 +359,33 @@ class Session:
         self._conversation = conversation
         stats, marks = Stats.of(plan, model), outgoing.additions
         return Compacted(outgoing.request, plan, stats, "", dialect.name, marks=marks, kept=decision)
+
+    def _dialect_of(self, scanned: ScannedRequest) -> Format:
+        """Return the format that was set, or detect it."""
+        if self._format:
+            return formats.format_named(self._format)
+        return formats.detect_format(scanned.format_sample, self.model)
+
+    def _continued_conversation(
+        self, scanned: ScannedRequest, dialect: Format, model: str | None, actual_send: ActualSend | None
+    ) -> GrowingConversation | None:
+        """Return the conversation that a request continues; None if it has to be processed from its start."""
+        conversation = self._conversation
+        if conversation is None or not self._continues_conversation(scanned, dialect, model):
+            return None
+        if actual_send is not None and not self._was_sent_as_planned(conversation, scanned, actual_send):
+            return None
+        return conversation
+
+    def _send_of_other_version(self, conversation: GrowingConversation, new: Conversation) -> ActualSend | None:
+        """Return how a history was sent that another version of our rules began: older messages get no new edits."""
+        length = self._journal.foreign_length
+        if length is None:
+            return None
+        sent_length = len(conversation) or previous_request_length(
+            len(new.messages), lambda index: new.messages[index].role
+        )
+        return ActualSend(max(length, sent_length), is_rejected=False)
 
     def _record_unseen_clearing(self, sent_length: int, new: Conversation) -> None:
         """Record that the provider may have cleared any result that was sent before."""

@@ -206,11 +206,11 @@ def test_a_file_that_is_locked_is_written_to_later(file: Path, caplog: pytest.Lo
 READS_AND_WRITES = """
 import sys
 from pathlib import Path
-from ibidem.usage_db import Gains
+from ibidem.usage_db import UsageDatabase
 from tests.test_gains import exchange, write
 
 print(write(Path(sys.argv[1]), exchange()).trouble)
-print(Gains(Path(sys.argv[1])).total().requests)
+print(UsageDatabase(Path(sys.argv[1])).total().requests)
 """
 
 
@@ -265,7 +265,7 @@ def test_old_rows_are_added_up_by_the_day(file: Path) -> None:
 
 
 def test_rows_that_are_too_many_are_added_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("MAX_ROWS", 100), ("ROWS_LEFT", 50), ("FOLD_EVERY", 10)):
+    for name, value in (("MAX_ROWS", 100), ("ROWS_LEFT", 50), ("ROLL_UP_EVERY", 10)):
         monkeypatch.setattr(writing, name, value)
     for batch in range(6):
         write(file, *(exchange(at=NOW + batch * 40 + number) for number in range(40)))
@@ -352,8 +352,8 @@ def test_who_is_killed_loses_the_last_moment_at_most(file: Path, endless: subpro
 def test_reading_loads_nothing_but_the_standard_library(file: Path) -> None:
     write(file, exchange(), session="s-1")
     code = (
-        "import sys; from pathlib import Path; from ibidem.usage_db import Gains; "
-        "assert Gains(Path(sys.argv[1])).session('s-1').requests == 1; "
+        "import sys; from pathlib import Path; from ibidem.usage_db import UsageDatabase; "
+        "assert UsageDatabase(Path(sys.argv[1])).session('s-1').requests == 1; "
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
