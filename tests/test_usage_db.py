@@ -207,10 +207,10 @@ READS_AND_WRITES = """
 import sys
 from pathlib import Path
 from ibidem.usage_db import UsageDatabase
-from tests.test_gains import exchange, write
+from tests.test_usage_db import exchange, write
 
 print(write(Path(sys.argv[1]), exchange()).trouble)
-print(UsageDatabase(Path(sys.argv[1])).total().requests)
+print(UsageDatabase(Path(sys.argv[1])).total_usage().requests)
 """
 
 
@@ -353,7 +353,7 @@ def test_reading_loads_nothing_but_the_standard_library(file: Path) -> None:
     write(file, exchange(), session="s-1")
     code = (
         "import sys; from pathlib import Path; from ibidem.usage_db import UsageDatabase; "
-        "assert UsageDatabase(Path(sys.argv[1])).session('s-1').requests == 1; "
+        "assert UsageDatabase(Path(sys.argv[1])).session_totals('s-1').requests == 1; "
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)

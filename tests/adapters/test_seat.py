@@ -59,7 +59,7 @@ def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
     threads: list[int] = []
 
     class Told(RequestRewriter):
-        def outcome(self, *given: Any) -> Any:
+        def rewrite_body(self, *given: Any) -> Any:
             threads.append(threading.get_ident())
             return super().rewrite_body(*given)
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from ibidem import usage_db
 from ibidem.cli import main
 from ibidem.proxy.accounting.usage_writer import UsageWriter
-from tests.test_gains import exchange
+from tests.test_usage_db import exchange
 
 TODAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 EMPTY = "No usage recorded yet. Run a command through ibidem first: ibidem wrap -- claude\n"

@@ -20,7 +20,7 @@ from ibidem.cli.gain_experiment import NO_CONVERSATIONS, draw_comparison
 from ibidem.proxy.accounting.exchange_rows import TrialData
 from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.trial.ab_comparison import LEAST_UNITS, compare_variants
-from tests.test_gains import exchange
+from tests.test_usage_db import exchange
 
 ROOT = Path(__file__).parent.parent.parent
 

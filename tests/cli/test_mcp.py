@@ -142,7 +142,7 @@ def test_nothing_is_quoted_of_who_speaks_no_http() -> None:
 def test_no_loop_and_no_sockets_are_loaded_for_a_server_that_is_run() -> None:
     """A client waits for it at each of its starts."""
     code = (
-        "import sys; from ibidem.cli.mcp import _run_stdio; from ibidem.gateway.stdio import StdioPump; "
+        "import sys; from ibidem.cli.mcp import _run_stdio; from ibidem.gateway.stdio import StdioBridge; "
         "print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -21,7 +21,7 @@ from ibidem.cli.statusline_text import (
     format_line,
     usage_db_path,
 )
-from tests.test_gains import exchange, write, write_first_build
+from tests.test_usage_db import exchange, write, write_first_build
 
 STATUS: dict[str, Any] = {
     "session_id": "3f0c9a4e",

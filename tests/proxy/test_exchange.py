@@ -658,7 +658,7 @@ def test_the_table_of_states_is_what_an_exchange_does() -> None:
 
 
 def test_an_event_that_the_table_does_not_know_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="AnswerStarted while no request yet"):
+    with pytest.raises(ValueError, match="ResponseStarted while no request yet"):
         Exchange(MOST).handle(ResponseStarted(200, "OK", JSON))
 
 

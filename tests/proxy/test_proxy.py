@@ -372,7 +372,7 @@ IDLE = """
 import http.client, json, sys, time
 from ibidem import tokens
 from ibidem.billing import prices
-from ibidem.proxy.edge.server import Running
+from ibidem.proxy.edge.server import BackgroundServer
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
@@ -386,7 +386,7 @@ def loaded(patience):
     return [bool(tokens._counters), *(name in sys.modules for name in ("genai_prices", *never))]
 
 with Upstream(lambda _: Says("ok")) as upstream:
-    with Running(Settings(port=0, budget_ms=budget, upstreams={"anthropic": upstream.url}), MemoryStore()) as proxy:
+    with BackgroundServer(Settings(port=0, budget_ms=budget, upstreams={"anthropic": upstream.url}), MemoryStore()) as proxy:
         told = [loaded(30 if budget < 1000 else 0.3)]
         asked = http.client.HTTPConnection(proxy.url.partition("//")[2])
         asked.request("POST", "/v1/messages", body)

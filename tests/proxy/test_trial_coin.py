@@ -173,10 +173,10 @@ class Watched(ScannedRequest):
         return len(self._scanned)
 
     @property
-    def head(self) -> Mapping[str, Any]:
+    def params(self) -> Mapping[str, Any]:
         return self._scanned.params
 
-    def value(self, index: int) -> Any:
+    def message_at(self, index: int) -> Any:
         self._looked.append(index)
         return self._scanned.message_at(index)
 
