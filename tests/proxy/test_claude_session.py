@@ -34,7 +34,7 @@ class ScaledCache(PromptCache):
         super().__init__()
         self._scale = scale
 
-    def _size(self, name: bytes, value: Any) -> int:
+    def _unit_tokens(self, name: bytes, value: Any) -> int:
         return round(self._scale * super()._unit_tokens(name, value))
 
 

@@ -85,7 +85,7 @@ class IndexedVisibleText(VisibleText):
     def comma(self) -> str:
         return self.slot.comma
 
-    def whole(self) -> str | None:
+    def full_text(self) -> str | None:
         """Return the whole text, or None. If no part was replaced, it is the text above the encoding marker."""
         encoded_text, _, last = self.sent.rpartition("\n")
         marker = parse_marker(last, self.tag) if self.slot.whole else None
@@ -93,24 +93,24 @@ class IndexedVisibleText(VisibleText):
             return super().full_text()
         return encoded_text
 
-    def position(self, marker: Marker) -> int:
+    def find_position(self, marker: Marker) -> int:
         return first_unit_position(self.slot.numbering, marker)
 
-    def bodies(self, marker: Marker) -> Sequence[str] | None:
+    def find_units(self, marker: Marker) -> Sequence[str] | None:
         text = self._text_at(marker)
         bodies = None if text is None else text.split("\n")
         if bodies is None or (not self.slot.whole and (MARKER_UNIT in bodies or EVICTED_UNIT in bodies)):
             return None  # a line may equal a placeholder, and `expand` could not distinguish it from a gap
         return lines_in_view(bodies, marker.view)
 
-    def lines_at(self, marker: Marker) -> str | None:
+    def joined_units(self, marker: Marker) -> str | None:
         text = self._text_at(marker)
         if text is None or marker.view or (MARKER_UNIT in text and not self.slot.whole):
             return super().joined_units(marker)
         return text
 
     def _text_at(self, marker: Marker) -> str | None:
-        first = self.position(marker)
+        first = self.find_position(marker)
         last = first + marker.last - marker.first
         return None if first < 0 or last >= self.slot.units else self.lines.text_between(first, last + 1)
 
