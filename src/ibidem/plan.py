@@ -6,9 +6,10 @@ several strategies can be combined, printed, priced, rejected and replayed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -81,6 +82,23 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         return self.added if self.value is None else self.value
 
 
+LAYOUT_LABELS = ("shapes",)
+"""Labels of edits that change only the layout of a text."""
+
+REPEATED_CALL = "the same call was made again right after a reference"
+"""Why the repeat guard sends a text in full."""
+
+
+class FullText(NamedTuple):
+    """A text that was sent before, and is sent in full again."""
+
+    message: int
+    """Index of its message in the history as given."""
+    path: Path
+    """Path inside that message."""
+    reason: str = REPEATED_CALL
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Edits in the order of decision. A later edit of the same position replaces an earlier one."""
@@ -89,6 +107,8 @@ class Plan:
     """The edits, in the order of decision."""
     points: tuple[PricedRevision, ...] = ()
     """Revisions of text that was already sent, with their prices (invariant 3)."""
+    full_texts: tuple[FullText, ...] = ()
+    """Texts that are sent in full although they were sent before, with the reason. Later edits may still evict them."""
 
     def __bool__(self) -> bool:
         return bool(self.edits)
@@ -100,7 +120,14 @@ class Plan:
         return iter(self.edits)
 
     def __add__(self, other: Plan) -> Plan:
-        return Plan(self.edits + other.edits, self.points + other.points)
+        return Plan(self.edits + other.edits, self.points + other.points, self.full_texts + other.full_texts)
+
+    @property
+    def full_text_lines(self) -> list[str]:
+        """A line for each reason why texts are sent in full, with their number. Evicted texts are not counted."""
+        replaced = {(edit.message, edit.path) for edit in self.edits if edit.strategy not in LAYOUT_LABELS}
+        reasons = Counter(each.reason for each in self.full_texts if each[:2] not in replaced)
+        return [f"{count:,} result{'s' * (count != 1)} sent in full: {reason}" for reason, count in reasons.items()]
 
     @property
     def structural(self) -> bool:

@@ -157,14 +157,17 @@ def test_the_machines_clock_has_an_answer_for_every_year() -> None:
 def test_a_day_counts_whole_up_to_its_end() -> None:
     found = parse_time_range("2026-11-01", "2026-11-01", NOW, False)
     assert (found.until or 0) - (found.since or 0) == 86400
-    assert found.description == "Requests since 1 Nov 2026 until 2 Nov 2026."
+    assert found.description == "Requests since 1 Nov 2026 until 1 Nov 2026."
 
 
 @pytest.mark.parametrize(
     ("since", "until", "told"),
     [
         pytest.param("2026-11-01T14:30", None, "Requests since 1 Nov 2026, 14:30.", id="a beginning"),
-        pytest.param(None, "2026-11-01", "Requests until 2 Nov 2026.", id="an end"),
+        pytest.param(None, "2026-11-01", "Requests until 1 Nov 2026.", id="an end"),
+        pytest.param(None, "2026-05-31", "Requests until 31 May 2026.", id="the last day of a month"),
+        pytest.param(None, "yesterday", "Requests until 17 Nov 2026.", id="an end by name"),
+        pytest.param(None, "2026-11-01T00:00", "Requests until 1 Nov 2026, 00:00.", id="an end at midnight"),
         pytest.param(None, None, "", id="neither"),
     ],
 )

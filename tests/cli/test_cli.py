@@ -404,6 +404,7 @@ def test_figures_as_json(tmp_path: Path) -> None:
             **{name: {"hits": 0, "bytes": 0, "tokens": 0} for name in ("spans", "shapes", "fields")},
         },
         "left_as_it_came": [],
+        "sent_in_full": [],
     }
 
 

@@ -241,6 +241,11 @@ def test_a_port_that_is_taken_is_one_line(start: Any) -> None:
             "--store: others can see a password on a command line: put the address in IBIDEM_STORE",
             id="a password that others can see",
         ),
+        pytest.param(
+            ["--port", "0", "--profile", "recoverable", "--store", "/dev/null/store"],
+            "/dev/null/store: ",
+            id="a store that cannot be used, with a profile that needs it",
+        ),
         pytest.param(["--json-log", "/no/such/folder/log"], "/no/such/folder/log", id="a log that cannot be written"),
     ],
 )

@@ -165,3 +165,9 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "ibidem.cli", "setup", client]
         subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, check=True)
     assert not list(tmp_path.rglob("*"))
+
+
+def test_setup_without_a_client_lists_them_in_one_line() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "Choose from: claude, codex, opencode, ide, service, statusline (see " in result.stderr

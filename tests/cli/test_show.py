@@ -56,6 +56,18 @@ def saved(tmp_path: Path, *results: str, name: str = "request.json") -> Path:
     return written(tmp_path, json.dumps(request(*results)).encode(), name)
 
 
+@pytest.mark.parametrize("command", ["show", "compact"])
+def test_a_text_that_the_repeat_guard_sends_in_full_is_mentioned(tmp_path: Path, command: str) -> None:
+    repeated = request(LONG, LONG, LONG)
+    for message in repeated["messages"][1::2]:
+        message["content"][0]["input"] = {"path": "f.py"}
+    path, line = written(tmp_path, json.dumps(repeated).encode()), "1 result sent in full: the same call was made again"
+    assert line in run(command, path).stdout
+    (shown,) = json.loads(run(command, path, "--json").stdout)["sent_in_full"]
+    assert shown == f"{line} right after a reference"
+    assert "in full:" not in run(command, saved(tmp_path, LONG, LONG)).stdout
+
+
 PART = LONG + "\n".join(f"and then {number}, which is new" for number in range(20))
 MIDDLE = "a start of its own\n" + LONG + "an end of its own\n"
 

@@ -66,3 +66,27 @@ def test_text_that_is_not_json_says_what_to_pass() -> None:
 def test_recall_of_something_else_than_a_reference(ref: Any) -> None:
     with pytest.raises(UsageError, match=r"not a reference\. Pass the 12 hex digits in the marker"):
         ibidem.recall(ref)
+
+
+def call_results(count: int) -> dict[str, Any]:
+    """A history in which the model makes the same call again and again."""
+    numbers = range(1, count + 1)
+    lines = [line for number in numbers for line in (f"a>{number}", f"r{number}:{LISTING}")]
+    request = conv("u:Fix it", *lines, calls={str(number): ("Read", {"file_path": "app.py"}) for number in numbers})
+    assert isinstance(request, dict)
+    return request
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_a_text_that_the_repeat_guard_sends_in_full_is_named_with_the_reason(profile: str) -> None:
+    note = ", 1 result sent in full: the same call was made again right after a reference"
+    session = ibidem.Session(profile)
+    for count in (1, 2, 3):
+        grown = session.compact(call_results(count))
+    request = call_results(3)
+    whole = ibidem.compact(request, profile=profile)
+    assert (str(grown), str(whole)) == (str(whole), f"{str(whole).removesuffix(note)}{note}")
+    assert [(text.message, text.reason) for text in whole.plan.full_texts] == [(6, note.partition(": ")[2])]
+    assert grown.plan.full_texts == whole.plan.full_texts
+    assert "in full" not in str(ibidem.compact(call_results(2), profile=profile))
+    assert "in full" not in str(ibidem.compact(request, strategies=[ibidem.BackReferences(repeat_guard=0)]))

@@ -122,7 +122,9 @@ class _CommandGroup(click.Group):
             code = super().main(*args, **{**extra, "prog_name": _program_name(), "standalone_mode": False})
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else _program_name()
-            print_error(f"{error.format_message().rstrip('.')} (see {command} --help)")
+            # click lists the choices of a missing argument on lines of their own
+            message = error.format_message().replace("\n\t", " ").rstrip(".")
+            print_error(f"{message} (see {command} --help)")
             code = error.exit_code
         except click.ClickException as error:
             print_error(error.format_message())

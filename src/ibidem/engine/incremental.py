@@ -310,6 +310,8 @@ class GrowingConversation:
             self._text_bytes += _string_bytes(content)
             self._record_breakpoints(message)
         self.scan_state = scanned.scan_state
+        if self._plan is not None and self._plan.full_texts != self._run.full_texts:
+            self._plan = None
 
     def _revise_all(self, scanned: ScannedRequest, model: str | None) -> None:
         """Apply a revision that may change any message, and check the whole request."""
@@ -373,7 +375,7 @@ class GrowingConversation:
         """All edits of the conversation, with its revisions."""
         if self._plan is None:
             edits = tuple(edit for index in sorted(self._edits) for edit in self._edits[index])
-            self._plan = Plan(edits, self._points)
+            self._plan = Plan(edits, self._points, self._run.full_texts)
         return self._plan
 
     def _set_edits(self, message: int, edits: Iterable[Edit]) -> None:

@@ -61,7 +61,7 @@ class Compacted:
         parts = [f"{length} message{'s' * (length != 1)}" if length else "request"]
         if not self.plan:
             parts.append(f"unchanged: {self.reason}" if self.reason else "unchanged")
-            return ", ".join(parts)
+            return ", ".join([*parts, *self.plan.full_text_lines])
         count = len(self.plan)
         noun = "result" if all(edit.removed for edit in self.plan) and self._edits_results_only() else "edit"
         parts.append(f"{count} {noun}{'s' * (count != 1)}" + (" replaced" if noun == "result" else ""))
@@ -73,7 +73,7 @@ class Compacted:
             if saved_bytes >= 1000
             else f"{saved_bytes} bytes less ({share})"
         )
-        return ", ".join(parts)
+        return ", ".join([*parts, *self.plan.full_text_lines])
 
     def __repr__(self) -> str:
         return f"<Compacted {self.format or 'unknown format'}: {self}>"
@@ -349,7 +349,7 @@ def _run_strategies(
             allowed_edits = admissible_edits(
                 so_far.conversation, strategy, proposed_plan, model, plan, len(conv.messages)
             )
-            new = Plan(tuple(allowed_edits), proposed_plan.points)
+            new = Plan(tuple(allowed_edits), proposed_plan.points, proposed_plan.full_texts)
         if new:
             so_far = so_far._replace(plan=plan + new)
             pending_kinds |= strategy.touches if new.structural else strategy.touches - {"messages"}

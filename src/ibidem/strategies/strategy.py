@@ -20,7 +20,7 @@ from ..billing.prices import Prices, cache_pricing_for
 from ..billing.revision_budget import CachePricing, PricedRevision, RequestContext, SavingsBalance
 from ..errors import UsageError
 from ..model import Conversation, Kind, Message
-from ..plan import Edit, Plan
+from ..plan import Edit, FullText, Plan
 
 if TYPE_CHECKING:
     from .revision.inventory import Inventory
@@ -315,7 +315,12 @@ class StrategyRun:
     def plan(self) -> Plan:
         """All edits of all messages fed so far."""
         earlier = self._plan_until_revision()
-        return Plan(earlier.edits + tuple(self._edits_since_revision), earlier.points)
+        return Plan(earlier.edits + tuple(self._edits_since_revision), earlier.points, self.full_texts)
+
+    @property
+    def full_texts(self) -> tuple[FullText, ...]:
+        """Texts sent in full although they were sent before."""
+        return getattr(self.fold, "full_texts", ())  # a user's strategy state may not have it
 
     @property
     def points(self) -> tuple[PricedRevision, ...]:

@@ -17,7 +17,9 @@ from ... import environment
 from ...billing.idle_times import load_idle_times
 from ...errors import IbidemError, one_line
 from ...proxy.settings import LoadedSettings, Settings, read_settings
+from ...store import StoreError, open_store
 from ...store.store import MEMORY_TARGET
+from ...strategies.profiles import profile_strategies
 from ..clients.catalog import start_lines
 from ..command_errors import InputError, describe_os_error, error_location, print_error, print_warnings_once
 
@@ -45,6 +47,7 @@ def run_proxy(flags: Mapping[str, Any]) -> int:
 
     if settings.reuse_port:
         _check_reuse_port(settings)
+    _check_store(settings)
     with print_warnings_once() as printed_messages:
         summary = select_loop_runner()(_serve_until_signal(settings, print_start))
     click.echo(summary.line(), err=is_log_on_stdout)
@@ -60,6 +63,18 @@ def _check_reuse_port(settings: Settings) -> None:
             "--reuse-port",
             "processes cannot share a store in memory: pass a file or a redis:// URL with --store",
         )
+
+
+def _check_store(settings: Settings) -> None:
+    """Raise InputError if the profile evicts text and the store cannot be used: then it would never evict any."""
+    if settings.observe or not any(each.revises for each in profile_strategies(settings.profile)):
+        return
+    try:
+        with open_store(settings.store or environment.store_target()) as store:
+            store.load("")
+    except StoreError as error:
+        remedy = f"Profile {settings.profile} stores evicted texts there: pass another store with --store"
+        raise InputError(one_line(error.where), f"{one_line(error.what)}. {remedy}") from None
 
 
 def select_loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:

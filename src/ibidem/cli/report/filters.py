@@ -145,19 +145,28 @@ def parse_time_range(since: str | None, until: str | None, now: datetime, use_de
         description = f"The last {DEFAULT_DAYS} days, since {format_day(start)}. For all dates: --all"
         return TimeRange(start.timestamp(), None, description)
     start_of = parse_time("--since", since, now).start if since else None
-    end_of = parse_time("--until", until, now).end if until else None
+    end = parse_time("--until", until, now) if until else None
+    end_of = end.end if end else None
     if start_of and end_of and start_of >= end_of:
         raise click.UsageError(f"--since {since} is not before --until {until}: swap them")
     if not start_of and not end_of:
         return TimeRange()
     words = [f"since {_format_time(start_of)}"] if start_of else []
-    words += [f"until {_format_time(end_of)}"] if end_of else []
+    words += [f"until {_format_end(end)}"] if end else []
     description = f"Requests {' '.join(words)}."
     return TimeRange(start_of.timestamp() if start_of else None, end_of.timestamp() if end_of else None, description)
 
 
 def _format_time(when: datetime) -> str:
     return format_day(when) if when == _start_of_day(when) else f"{format_day(when)}, {when:%H:%M}"
+
+
+def _format_end(when: NamedTime) -> str:
+    """Format the end of a time range. A date that the user named is the last whole day in the range."""
+    is_whole_day = when.end > when.start and when.end == _start_of_day(when.end)
+    if is_whole_day:
+        return format_day(_add_days(when.end, -1))
+    return f"{format_day(when.end)}, {when.end:%H:%M}"
 
 
 def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> TimeRange:

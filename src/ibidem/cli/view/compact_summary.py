@@ -61,6 +61,8 @@ class CompactSummary:
     """Tokens of the requests as JSON text; None if the input is too large to count."""
     strategies: dict[str, Counter[str]] = field(default_factory=dict)
     left: list[SkippedRequest] = field(default_factory=list)
+    full_texts: dict[str, None] = field(default_factory=dict)
+    """Lines about texts that are sent in full although they were sent before."""
 
     def __post_init__(self) -> None:
         names = strategy_labels(profile_strategies(self.profile))
@@ -75,6 +77,8 @@ class CompactSummary:
         self._count_tokens(request.data, result)
         for name, strategy_savings in result.stats.strategies.items():
             self.strategies[name].update(strategy_savings.as_dict())
+        prefix = "" if request.line is None else f"{request.position.capitalize()}: "
+        self.full_texts |= dict.fromkeys(f"{prefix}{line}" for line in result.plan.full_text_lines)
         if result.reason:
             self.left.append(SkippedRequest(request.position, reword_for_cli(result.reason)))
 
@@ -121,6 +125,7 @@ class CompactSummary:
                 {"position": skipped_request.position, "reason": skipped_request.reason}
                 for skipped_request in self.left
             ],
+            "sent_in_full": list(self.full_texts),
         }
 
 

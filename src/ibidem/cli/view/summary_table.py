@@ -35,6 +35,8 @@ def draw_summary(summary: CompactSummary, stream: IO[str]) -> None:
         console.print()
         for line in _skipped_lines(summary):
             _print_sentence(console, line, "yellow")
+        for line in _full_text_lines(summary):
+            _print_sentence(console, line, "")
         _print_sentence(console, _footnote_line(summary), "dim")
     stream.write(page.get())
 
@@ -96,6 +98,13 @@ def _skipped_lines(summary: CompactSummary) -> list[str]:
         lines.append(f"{len(readable) - MAX_REASONS:,} more not rewritten: --json lists them.")
     if summary.unreadable_count:  # each error was printed when the line was read
         lines.append(f"Unreadable, not rewritten: {summary.unreadable_count:,}.")
+    return lines
+
+
+def _full_text_lines(summary: CompactSummary) -> list[str]:
+    lines = list(summary.full_texts)
+    if len(lines) > MAX_REASONS:
+        lines[MAX_REASONS:] = [f"{len(lines) - MAX_REASONS:,} more requests with results sent in full: see --json."]
     return lines
 
 

@@ -18,7 +18,7 @@ from ...markers import backref, layout_codecs
 from ...markers.backref import Source
 from ...markers.source_numbers import NumberedText, SourceNumbers, hides_earlier_messages
 from ...model import Kind, Message, Text
-from ...plan import Edit
+from ...plan import Edit, FullText
 from ...tokens import TokenCounter, counter_for
 from ..strategy import ConversationStart, Strategy, StrategyState
 from .hints import HintStyle
@@ -101,6 +101,8 @@ class BackReferenceState(StrategyState):
         """True if the last message was sent unchanged, and must stay unchanged."""
         self.said: list[SentText] = []
         """The texts of the last message, as sent."""
+        self.full_texts: tuple[FullText, ...] = ()
+        """Texts that the repeat guard sends in full."""
 
     def fork(self) -> BackReferenceState:
         """Return an independent copy, made between two messages."""
@@ -178,6 +180,8 @@ class BackReferenceState(StrategyState):
                 fewer_tokens=True,
                 reason=attempt.reason,
             )
+        if outgoing.is_sent_in_full:
+            self.full_texts += (FullText(index, segment.path),)
         if attempt.is_reference:
             self.referenced_calls.setdefault(call, {})[place.call.arguments] = (
                 self.result_count,

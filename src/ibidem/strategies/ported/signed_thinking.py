@@ -39,7 +39,7 @@ def respect_signed_thinking(conv: Conversation, plan: Plan) -> Plan:
             thoughts += _remove_thinking(message, kept_edits)
         elif from_start:
             thoughts += [edit for edit in kept_edits if edit.message == message.index and _removes_thinking(edit)]
-    return Plan((*thoughts, *others), plan.points)
+    return Plan((*thoughts, *others), plan.points, plan.full_texts)
 
 
 def _is_signed(part: object) -> bool:

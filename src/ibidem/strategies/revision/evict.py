@@ -22,7 +22,7 @@ from ...errors import IbidemError
 from ...markers.eviction_markers import parse_stub
 from ...markers.restore import is_remainder_of
 from ...model import Kind, Message
-from ...plan import Edit, Plan, model_texts
+from ...plan import Edit, FullText, Plan, model_texts
 from ...store.recall import SaveOriginal, original_writer
 from ...store.references import conversation_key
 from ..arrival.backrefs import BackReferences, BackReferenceState
@@ -254,6 +254,10 @@ class EvictionState(StrategyState):
         texts, points = len(self.inventory.entries), tuple(self._points)
         changes = {entry.message: self.inventory.edits_of(entry.message) for entry in going}
         return Revision(lambda: self._plan_of_first(texts, points), changes=changes, points=points)
+
+    @property
+    def full_texts(self) -> tuple[FullText, ...]:
+        return getattr(self._arrival, "full_texts", ())  # replay passes its own object
 
     def _make_offer(self, evictable: Sequence[InventoryEntry]) -> RevisionOffer:
         freed_tokens = waited_tokens = 0.0
