@@ -190,8 +190,13 @@ class UsageTotals(NamedTuple):
 
     @property
     def saved_share(self) -> float:
-        """Fraction of the cost without Ibidem that was saved."""
+        """Fraction of the input cost without Ibidem that was saved."""
         return self.saved_dollars / self.would_have_paid if self.would_have_paid else 0.0
+
+    @property
+    def saved_share_of_total(self) -> float | None:
+        """Fraction of the cost of input and output that was saved; None if no output was recorded."""
+        return self.saved_dollars / (self.would_have_paid + self.output_paid) if self.output_paid else None
 
     @property
     def input_tokens(self) -> int:

@@ -63,7 +63,7 @@ def test_days_are_added_up_the_newest_first(file: Path) -> None:
         [f"{TODAY - timedelta(days=1):%Y-%m-%d}", "$0.25", "$0.50", "$0.25", "50.0%", "1", "1"],
         ["all", "$0.75", "$1.50", "$0.75", "50.0%", "3", "3"],
     ]
-    assert lines[6] == "Input cost at list prices. Output cost $0.38 more and is not included."
+    assert lines[6] == "Input cost at list prices. With output ($0.38 more), the saved share is 40.0%."
     assert lines[7] == "No failures, no rejected requests, and no cache misses caused by ibidem."
     assert max(map(len, lines)) <= 82
 
@@ -84,6 +84,7 @@ def test_it_is_added_up_as_asked(file: Path, by: str, names: list[str]) -> None:
     assert [each["name"] for each in found["groups"]] == names
     assert sum(each["paid"] for each in found["groups"]) == found["total"]["paid"] == 4.125
     assert found["total"]["saved"] == 5.5 - 4.125
+    assert found["total"]["saved_share_of_total"] == 1.375 / (5.5 + found["total"]["output_paid"])
     assert (found["schema"], found["by"], found["ledger"]) == (1, by, str(file))
 
 
@@ -168,7 +169,7 @@ def test_requests_on_a_subscription_have_a_table_of_their_own(file: Path) -> Non
         head,
         ["claude-opus-5-5", "$0.25", "$0.50", "$0.25", "50.0%", "50.0%", "1", "1"],
     ]
-    assert "Subscription: value of the input. Output is worth $0.13 more, not included." in lines
+    assert "Subscription: input value. With output ($0.13 more), the saved share is 40.0%." in lines
     assert "paid" not in "\n".join(lines)
     keep(file, model="claude-haiku-5-5")
     text = gain("--by", "model").stdout

@@ -68,7 +68,9 @@ def test_what_was_paid(found: Report, expected: str) -> None:
             "one would have saved $2.50 (25.0% of the input); two $5.00 (50.0%).",
             id="two profiles",
         ),
-        pytest.param({"one": 12.0}, "one would have cost $2.00 more (20.0%).", id="a profile that costs more"),
+        pytest.param(
+            {"one": 12.0}, "one would have cost $2.00 more (20.0% of the input).", id="a profile that costs more"
+        ),
         pytest.param(
             {"one": 7.5, "two": 12.0},
             "one would have saved $2.50 (25.0% of the input); two would have cost $2.00 more (20.0%).",
@@ -77,7 +79,7 @@ def test_what_was_paid(found: Report, expected: str) -> None:
         pytest.param({"one": 10.0}, "one would have saved $0.00 (0.0% of the input).", id="nothing to save"),
         pytest.param(
             {"one": 12.0, "two": 7.5},
-            "one would have cost $2.00 more (20.0%); two would have saved $2.50 (25.0% of the input).",
+            "one would have cost $2.00 more (20.0% of the input); two would have saved $2.50 (25.0%).",
             id="one that costs more, and one that saves",
         ),
     ],
@@ -85,6 +87,15 @@ def test_what_was_paid(found: Report, expected: str) -> None:
 def test_what_would_have_been_saved(costs: dict[str, float], expected: str) -> None:
     found = told(*costs, costs={NOTHING_DONE: 10.0, **costs} if costs else {})
     assert saving_line(found) == expected
+
+
+def test_savings_are_also_shares_of_everything_paid_if_output_was_recorded() -> None:
+    costs = {NOTHING_DONE: 10.0, "one": 7.5, "two": 12.0}
+    found = told("one", "two", costs=costs, input=4.0, output=1.0)
+    assert saving_line(found) == (
+        "one would have saved $2.50 (25.0% of the input, 20.0% of everything paid);"
+        " two would have cost $2.00 more (20.0%, 16.0%)."
+    )
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def _sort_groups(groups: Mapping[str, UsageTotals], by: str) -> list[tuple[str, 
 
 
 def _totals_row(totals: UsageTotals) -> dict[str, Any]:
-    shares = {"saved_share": totals.saved_share, "removed_share": totals.removed_share}
+    shares = {name: getattr(totals, name) for name in ("saved_share", "saved_share_of_total", "removed_share")}
     return {**totals._asdict(), "input": totals.input_tokens, "saved": totals.saved_dollars, **shares}
 
 
@@ -202,17 +202,25 @@ def _table_row(name: str, totals: UsageTotals, problem_columns: Sequence[str]) -
     ]
 
 
+def _cost_note(totals: UsageTotals, of_input: str, of_output: str) -> str:
+    """Describe the base of a table's numbers, and the saved share if output is part of the base."""
+    from ..render.number_format import dollars, percent
+
+    output, share = dollars(totals.output_paid), totals.saved_share_of_total
+    if share is None:
+        return f"{of_input}. {of_output} {output} more, not included."
+    return f"{of_input}. With output ({output} more), the saved share is {percent(share)}."
+
+
 def _footnotes(total: UsageTotals, more: int) -> Iterator[str]:
     from ..render.number_format import dollars, plural
 
     if more:
         yield f"{more:,} more rows: --json has all rows."
     if total.pay_per_use_totals:
-        output = dollars(total.pay_per_use_totals.output_paid)
-        yield f"Input cost at list prices. Output cost {output} more and is not included."
+        yield _cost_note(total.pay_per_use_totals, "Input cost at list prices", "Output cost")
     if total.plan_totals:
-        output = dollars(total.plan_totals.output_paid)
-        yield f"Subscription: value of the input. Output is worth {output} more, not included."
+        yield _cost_note(total.plan_totals, "Subscription: input value", "Output is worth")
     if total.observed:
         savings = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
         yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {savings}."

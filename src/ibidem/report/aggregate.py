@@ -180,6 +180,13 @@ class ReportRow:
         base = self.costs.get(NOTHING_DONE, 0.0)
         return self.saved(profile) / base if base else None
 
+    def share_of_total(self, input_share: float | None) -> float | None:
+        """Convert a share of the input cost to a share of the cost of input and output, by their recorded split.
+
+        None if no output was recorded. Replayed requests may lack recorded usage, so output cost cannot be added.
+        """
+        return None if input_share is None or not self.output else input_share * self.input / self.total
+
     # --- whole sessions -------------------------------------------------------------------------
 
     def net_saved(self, profile: str) -> float:
@@ -572,8 +579,8 @@ class Report:
         return {row.key: row for row in group_rows("session", self.paid, self.sessions)}
 
     def groups(self, by: Literal["agent", "project"]) -> dict[str, ReportRow]:
-        """Replayed sessions by agent or project."""
-        rows = group_rows(by, (), self.sessions)
+        """Replayed sessions by agent or project, with the recorded requests."""
+        rows = (row for row in group_rows(by, self.paid, self.sessions) if row.replayed)
         return {UNKNOWN_PROJECT if row.key[0] == NOT_TOLD else row.key[0]: row for row in rows}
 
 

@@ -134,6 +134,7 @@ def _profile_dict(row: ReportRow, name: str, outcome: ProfileOutcome) -> dict[st
     return {
         **_cost_dict(outcome.spent, row.baseline),
         **_net_dict(outcome, row.baseline, row.session_requests),
+        **_total_shares_dict(row, outcome, row.baseline),
         "dearer_sessions": row.more_expensive(name),
         "worst": outcome.worst,
         "law_failures": outcome.law_failures,
@@ -186,6 +187,14 @@ def _net_dict(outcome: ProfileOutcome, baseline: SendCost, requests: int) -> dic
     return {"need": need, "net_saved": baseline.cost - cost, "net_saved_share": saved_share(baseline.cost, cost)}
 
 
+def _total_shares_dict(row: ReportRow, outcome: ProfileOutcome, baseline: SendCost) -> dict[str, float | None]:
+    """Both savings as a share of the cost of input and output; None if no output was recorded."""
+    costs = {"saved": outcome.spent.cost, "net_saved": outcome.spent.cost + outcome.need_cost}
+    return {
+        f"{name}_share_of_total": row.share_of_total(saved_share(baseline.cost, cost)) for name, cost in costs.items()
+    }
+
+
 def _billed_dict(check: BilledCheck | None) -> dict[str, Any]:
     if check is None:
         return {"cost": None, "requests": 0, "baseline": None, "by_rule": None, "error": None}
@@ -198,11 +207,11 @@ def _session_dicts(report: Report) -> list[dict[str, Any]]:
     for key, session in sorted(report.known_sessions.items()):
         row = by_session.get(key, ReportRow())
         fields = {**session_fields(session), "requests": row.requests, "paid": cost_row(row)}
-        sessions.append({**fields, **(_session_dict(row.replayed[-1]) if row.replayed else {})})
+        sessions.append({**fields, **(_session_dict(row.replayed[-1], row) if row.replayed else {})})
     return sessions
 
 
-def _session_dict(session: SessionResult) -> dict[str, Any]:
+def _session_dict(session: SessionResult, row: ReportRow) -> dict[str, Any]:
     return {
         **{key: getattr(session, key) for key in ("model", "models", "priced_as", "requests", "restarts")},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
@@ -213,6 +222,7 @@ def _session_dict(session: SessionResult) -> dict[str, Any]:
             name: {
                 **_cost_dict(outcome.spent, session.baseline),
                 **_net_dict(outcome, session.baseline, session.requests),
+                **_total_shares_dict(row, outcome, session.baseline),
                 "worst": outcome.worst,
                 "law_failures": outcome.law_failures,
                 "restored_requests": outcome.restored,

@@ -34,21 +34,32 @@ def paid_line(report: Report) -> str:
 
 
 def saving_line(report: Report) -> str:
-    """Report what each profile would have saved of the input cost; empty without a replay."""
+    """Report what each profile would have saved, as a share of input cost and of total cost; empty without a replay."""
     row = report.total
-    parts = []
+    parts: list[str] = []
     has_verb = False  # the words "would have saved" are not repeated from one saving to the next
     for name in report.profiles if row.costs else ():
-        saving, share = row.net_saved(name), row.net_saved_share(name)
+        saving, shares = row.net_saved(name), share_text(row, name, with_bases=not parts)
         if saving < 0 and dollars(-saving) != dollars(0.0):
-            parts.append(f"{name} would have cost {dollars(-saving)} more ({percent(-share)})")
+            parts.append(f"{name} would have cost {dollars(-saving)} more ({shares})")
             has_verb = False
         elif has_verb:
-            parts.append(f"{name} {dollars(saving)} ({percent(share)})")
+            parts.append(f"{name} {dollars(saving)} ({shares})")
         else:
-            parts.append(f"{name} would have saved {dollars(saving)} ({percent(share)} of the input)")
+            parts.append(f"{name} would have saved {dollars(saving)} ({shares})")
             has_verb = True
     return f"{'; '.join(parts)}." if parts else ""
+
+
+def share_text(row: ReportRow, name: str, *, with_bases: bool = True) -> str:
+    """Format the size of a profile's net saving, or extra cost, as a share of the input and of everything paid.
+
+    Without recorded output, only the share of the input is known.
+    """
+    share = abs(row.net_saved_share(name))
+    bases = {"of the input": share, "of everything paid": row.share_of_total(share)}
+    known_shares = ((base, each) for base, each in bases.items() if each is not None)
+    return ", ".join(f"{percent(each)} {base}" if with_bases else percent(each) for base, each in known_shares)
 
 
 def need_line(name: str, row: ReportRow) -> str:

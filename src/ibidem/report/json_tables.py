@@ -32,7 +32,12 @@ def _savings_by_profile(report: Report, row: ReportRow) -> dict[str, Any]:
     if not row.costs:
         return {}
     return {
-        name: {"cost": row.costs[name], "saved": row.saved(name), "saved_share": row.saved_share(name)}
+        name: {
+            "cost": row.costs[name],
+            "saved": row.saved(name),
+            "saved_share": row.saved_share(name),
+            "saved_share_of_total": row.share_of_total(row.saved_share(name)),
+        }
         for name in report.profiles
     }
 

@@ -21,7 +21,7 @@ from ..render.templates import fill_template, page_assets, read_asset
 from . import caching_section
 from .aggregate import RepeatTotals, Report, ReportRow, ScenarioTotals
 from .footnotes import restored_notes
-from .headline import logged_line, need_line, next_step, wrap_command
+from .headline import logged_line, need_line, next_step, share_text, wrap_command
 from .session_names import Links, SessionLinks
 from .session_result import NOTHING_DONE, Removal, SendCost, SessionResult
 from .session_table import session_table
@@ -178,6 +178,9 @@ class _ReportPage:
         """Why the saving of a profile is less than the difference of both costs."""
         needs = self.total.profiles[name].needs if name in self.total.profiles else 0
         return (f"net of one more request for each of {needs:,} that used evicted text later",) if needs else ()
+
+    def share_text(self, name: str) -> str:
+        return share_text(self.total, name)
 
     def need_line(self, name: str) -> str:
         return need_line(name, self.total)
