@@ -386,7 +386,8 @@ def loaded(patience):
     return [bool(tokens._counters), *(name in sys.modules for name in ("genai_prices", *never))]
 
 with Upstream(lambda _: Says("ok")) as upstream:
-    with BackgroundServer(Settings(port=0, budget_ms=budget, upstreams={"anthropic": upstream.url}), MemoryStore()) as proxy:
+    settings = Settings(port=0, budget_ms=budget, upstreams={"anthropic": upstream.url})
+    with BackgroundServer(settings, MemoryStore()) as proxy:
         told = [loaded(30 if budget < 1000 else 0.3)]
         asked = http.client.HTTPConnection(proxy.url.partition("//")[2])
         asked.request("POST", "/v1/messages", body)
