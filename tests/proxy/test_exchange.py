@@ -668,7 +668,7 @@ def drawn() -> str:
     for state, events in NEXT_STATES.items():
         lines.append(f"{state.name:11}{state.value}")
         lines += [
-            f"{'':11}{one.__name__:15}→ {' | '.join(each.name for each in found)}" for one, found in events.items()
+            f"{'':11}{one.__name__:17}→ {' | '.join(each.name for each in found)}" for one, found in events.items()
         ]
     return "\n".join(lines)
 
