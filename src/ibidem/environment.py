@@ -113,7 +113,7 @@ def home_folder() -> Path:
 
 def read_bounded(path: Path, max_bytes: int, advice: str) -> bytes | None:
     """Return the content of a file; None if it is missing. Raises IbidemError with the cause and the advice
-    `way_out`."""
+    `advice`."""
     where = one_line(str(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before opening, which alone activates some devices

@@ -359,7 +359,11 @@ class UsageDatabase:
             self._connection = None
 
     def session_totals(self, client_session: str) -> UsageTotals | None:
-        """Return the totals of a client's session; None without requests."""
+        """Return the totals of a client's session; None without requests.
+
+        The status line does not call it, because importing this module is slow: `statusline_text` has its own query.
+        A test compares the two results.
+        """
         name = stored_name(client_session)
         rows = self._fetch_rows(f"SELECT {TOTALS_SQL} FROM exchanges WHERE session = ? AND session <> ''", name)
         return next((UsageTotals(*row) for row in rows if row[0]), None)

@@ -161,10 +161,10 @@ def watch_stream(
     on_end: Callable[[], Any] | None = None,
     on_close: Callable[[], Any] | None = None,
 ) -> Any:
-    """Return the stream of a response with callbacks, which are awaited if the stream is async.
+    """Return the stream of a response with callbacks: to read the usage in it, or to release its connection pool.
 
     `on_data` gets each piece. `on_end` is called at the end of the stream and again when it is closed. `on_close` is
-    called once, when it is closed.
+    called once, when it is closed. If the stream is async, `on_end` and `on_close` are awaited.
     """
     return _stream_classes(library_of(response))[is_async](response.stream, on_data, on_end, on_close)
 

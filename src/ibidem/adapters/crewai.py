@@ -53,6 +53,10 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         return _outbound_request(message, exchange)
 
     def on_inbound(self, message: Any) -> Any:
+        """Return the response to CrewAI. Record whether the provider accepted or rejected the request, and its usage.
+
+        CrewAI gets a rejection of a rewritten request as it is. The next request is then sent unchanged.
+        """
         exchange = _take_exchange()
         if exchange is None:
             return message

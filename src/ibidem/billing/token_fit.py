@@ -137,7 +137,7 @@ def _fit_candidates(growths: Sequence[InputGrowth], uses_output: bool, whole: fl
 
 def _fit_scales(growths: Sequence[InputGrowth], calibration: Calibration, has_thinking: bool) -> Calibration:
     """Fit the scales in two rounds: each improves the estimate of thinking. Its scale needs thinking in the log
-    (`shown`)."""
+    (`has_thinking`)."""
     whole = calibration.scale
     for _ in range(2):
         calibration = replace(calibration, scale=estimate_scale(_visible_growth(calibration, growths), whole))

@@ -89,7 +89,11 @@ class CacheControl:
     def additions_for(
         self, head: Mapping[str, Any], history: LazyMessages, long: int, offer: CacheOffer
     ) -> list[FieldAddition]:
-        """Return the additions for a request without directives. `long`: as `TtlDecision.long`."""
+        """Return the fields to add to a request without cache directives: breakpoints, or a cache key. Here: none.
+
+        `long` is the number of first messages that get a TTL of an hour. With 0, only the request parameters get it;
+        with -1, nothing does.
+        """
         return []
 
     def ttl_changes(self, marks: Sequence[CacheBreakpoint], long: int) -> list[FieldAddition]:

@@ -80,7 +80,7 @@ def _host_name(address: str) -> str | None:
 
 
 def rewrite_location(location: str, upstream: McpUpstream, own_origin: str) -> str:
-    """Return a redirect or endpoint URL with the server's origin replaced by `own`, the gateway's."""
+    """Return a redirect or endpoint URL with the server's origin replaced by `own_origin`, the gateway's."""
     match = _ORIGIN.match(location)
     if match is None or _parse_origin(match.group()) != _parse_origin(upstream.origin):
         return location

@@ -128,7 +128,7 @@ class StdioBridge:
     def _forward_responses(self, pieces: Iterable[Frame], amid: bool) -> bool:
         """Forward messages to the client. Return whether the output ends inside a message.
 
-        Then this thread keeps the lock `_writing`, so that no other response is written into the message.
+        Then this thread keeps the lock `_write_lock`, so that no other response is written into the message.
         """
         forwarded = []
         with self._session_lock:

@@ -33,7 +33,7 @@ from ..wire.request_scan import scan_tolerantly
 def removed_tokens(
     edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known_tokens: tuple[float, ...] = ()
 ) -> tuple[float, ...]:
-    """Estimate the tokens that each edit removes. `known` are the counts of the edits `before`, which are reused."""
+    """Estimate the tokens that each edit removes. `known_tokens` are the counts of the edits `before`, which are reused."""
     if edits[: len(before)] == before:
         return known_tokens + tuple(map(_removed_by, edits[len(before) :]))
     tokens_by_edit = {id(edit): tokens for edit, tokens in zip(before, known_tokens, strict=True)}
@@ -83,7 +83,11 @@ class SentRequest(NamedTuple):
         return points[-1].length if points else 0
 
     def is_followed_by(self, later: SentRequest) -> bool:
-        """Return True if `later` is a longer request that starts with the same bytes as this one."""
+        """Return True if `later` has all messages of this request, sent in the same way, and more.
+
+        Responses can arrive in another order than their requests. If `later` of the same revision is already stored,
+        `SentHistory.add` ignores this request.
+        """
         return later.prefix.is_continuation_of(self.prefix) and later.prefix.has_same_changes(
             self.prefix, self.prefix.message_count
         )
@@ -246,7 +250,7 @@ class LiveConversation:
         """Record the edits of a request. Return the revision that it makes, if any.
 
         A revision by another replica, or from before a restart, does not count. Tokens of edits are only counted for
-        accounting (`counts`).
+        accounting (`counts_tokens`).
         """
         last = plan.points[-1] if len(plan.points) > self.revision_count else None
         revision = last if last is not None and last.length == self.messages else None

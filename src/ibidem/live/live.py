@@ -87,7 +87,7 @@ class Rewriter:
         clock: Clock = SYSTEM_CLOCK,
         has_accounting: bool = True,
     ) -> None:
-        """`books`: whether accounting needs token counts."""
+        """`has_accounting`: whether accounting needs token counts."""
         self.conversations = conversations
         self._has_accounting = has_accounting
         self._observe = observe
@@ -461,7 +461,7 @@ class Live:
     def report_usage(
         self, result: RewriteResult, count: ProviderCount, *, time: float | None = None, stop_revising: bool = False
     ) -> None:
-        """Report the provider's token counts, at time `at` (default: now). Never blocks; journal entries are written
+        """Report the provider's token counts, at time `time` (default: now). Never blocks; journal entries are written
         later."""
         conversation = result.conversation
         if conversation is None or not (result.follows_counts or count.has_cleared_results):

@@ -59,7 +59,7 @@ class WorkerThreads:
     """Worker threads: one, and one more for each that is late."""
 
     def __init__(self, count: int, name: str, clock: Clock, on_done: Callable[[WorkerTask], None]) -> None:
-        """`over` is called in the event loop with each finished task, also if no caller waits for it."""
+        """`on_done` is called in the event loop with each finished task, also if no caller waits for it."""
         self._count = count
         self._name = name
         self._now = clock.monotonic

@@ -131,7 +131,7 @@ class ConversationIndex:
         self._by_name: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
 
     def newest_for(self, name: Hashable, limit: int | None = None) -> list[LiveConversation]:
-        """Return up to `most` conversations with this name, the newest first."""
+        """Return up to `limit` conversations with this name, the newest first."""
         conversations = self._by_name.get(name)
         return [] if conversations is None else [*islice(reversed(conversations.values()), limit)]
 
@@ -223,7 +223,7 @@ class Conversations:
     ) -> None:
         """Create an empty set. Ids start with `prefix`. An `experiment` may have some conversations only measured.
 
-        `give_back` is called after much memory was freed.
+        `release_memory` is called after much memory was freed.
         """
         self._prefix = prefix
         self._release_memory = release_memory
@@ -264,7 +264,7 @@ class Conversations:
     ) -> ConversationMatch | None:
         """Find the conversation that a request continues; None for a new one. Raises `UnreadableRequest`.
 
-        `weigh` gets the offset of the first new byte before the new part is parsed. It may raise.
+        `check_size` gets the offset of the first new byte before the new part is parsed. It may raise.
         """
         return self._find_by_hint(key, body, check_size) or self._longest_match(self._open_request(key, body))
 
@@ -302,7 +302,7 @@ class Conversations:
     def find_warm(self, key: ConversationKey, body: bytes, max_new_bytes: int) -> ConversationMatch | None:
         """Find a conversation that can be continued in the event loop; None if anything could take long.
 
-        The request has at most `most` new bytes, and neither a store call nor code of other packages is needed.
+        The request has at most `max_new_bytes` new bytes, and neither a store call nor code of other packages is needed.
         """
         if not self._policies.policy_for(key).is_fast:
             return None
@@ -437,7 +437,7 @@ class Conversations:
         return self._store.time_limit(seconds)
 
     def iter_candidates(self, key: ConversationKey, body: bytes, may_parse: bool) -> Iterator[list[LiveConversation]]:
-        """Yield conversations that a request may continue, the likeliest first. Unless `closely`, do not parse the
+        """Yield conversations that a request may continue, the likeliest first. Unless `may_parse`, do not parse the
         request.
 
         All conversations of one agent may start with the same bytes, so none is left out. The caller stops at the first
@@ -514,7 +514,7 @@ class Conversations:
         return self._policies.policy_for(conversation.key).can_revise
 
     def replay_prefix(self, conversation: LiveConversation, body: bytes, first_unchanged: int) -> SentPrefix | None:
-        """Reconstruct how a request is sent with its messages from `since` on unchanged. Takes no lock."""
+        """Reconstruct how a request is sent with its messages from `first_unchanged` on unchanged. Takes no lock."""
         model, store = conversation.session.model, ReplayStore(self._store, QUICK_SECONDS)
         strategies = self._policies.policy_for(conversation.key).strategies
         session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)

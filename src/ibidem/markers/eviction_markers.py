@@ -105,9 +105,9 @@ def remove_lines(
     marker: EvictedMarker,
     required_removals: Collection[int] = (),
 ) -> str:
-    """Return the lines with markers in place of all lines outside the ranges `stay` (first, end).
+    """Return the lines with markers in place of all lines outside the ranges `remaining_ranges` (first, end).
 
-    A few lines between two ranges stay too, unless one of them is in `go`.
+    A few lines between two ranges stay too, unless one of them is in `required_removals`.
     """
     remaining: list[str] = []
     position = 0

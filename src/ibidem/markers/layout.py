@@ -207,7 +207,7 @@ def parse_markers(text: str, lines: list[str], tag: str) -> dict[int, Marker]:
 
 
 def _find_line_starts(text: str, prefix: str) -> Iterator[int]:
-    """Yield the offsets of lines that start with `opening`."""
+    """Yield the offsets of lines that start with `prefix`."""
     if text.startswith(prefix):
         yield 0
     offset = text.find("\n" + prefix) + 1

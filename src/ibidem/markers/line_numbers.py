@@ -137,7 +137,7 @@ def _detect_style(start: str) -> NumberStyle | None:
 def split_numbered_lines(text: str, style: NumberStyle, placeholder_count: int = 0) -> NumberedLines | None:
     """Split lines and numbers; None if most lines have no number of this style. `NumberStyle.resolve_style` applies.
 
-    `apart` placeholder lines need no number.
+    `placeholder_count` placeholder lines need no number.
     """
     pieces = style.any_length_pattern.split("\n" + text)
     numerals = pieces[1::2]

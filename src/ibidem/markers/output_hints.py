@@ -39,7 +39,7 @@ def repeat_hint(
 ) -> str:
     """Return one line for an output that was sent `ago` calls or turns ago. `but` names the fields that differ.
 
-    `counted` names the calls that count if the model also makes others: `git` for `3 git calls ago`.
+    `call_kind` names the calls that count if the model also makes others: `git` for `3 git calls ago`.
     """
     kind = f"{_one_line(call_kind, MAX_TOOL)} " if call_kind else ""
     where = f"{ago} {kind}{unit}{'s' * (ago != 1)} ago" + (f" but for {but}" if but else "")
@@ -100,9 +100,9 @@ def _format_value(value: Any, most: int, *, keep_end: bool = False) -> str:
 
 
 def _list_words(values: list[Any]) -> Iterator[str]:
-    """Yield the first items, and a sign if there are more."""
-    for each in islice(values, MAX_ITEMS):
-        yield each[:MAX_MAIN] + CUT * (len(each) > MAX_MAIN) if isinstance(each, str) else _format_value(each, MAX_MAIN)
+    """Yield the first words of a call argument that is a list, such as a command, and `CUT` if there are more."""
+    for word in islice(values, MAX_ITEMS):
+        yield word[:MAX_MAIN] + CUT * (len(word) > MAX_MAIN) if isinstance(word, str) else _format_value(word, MAX_MAIN)
     if len(values) > MAX_ITEMS:
         yield CUT
 

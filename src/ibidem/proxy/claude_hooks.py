@@ -42,7 +42,7 @@ class ShownOutput(NamedTuple):
 
     text: str
     """Text that is equal only for outputs that look equal to the model (with the first line number, if lines are
-    numbered). It starts with `OTHERWISE` if and only if the model sees it in another form."""
+    numbered). It starts with `OTHER_FORM` if and only if the model sees it in another form."""
     replace_text: Callable[[str], Any]
     """Function that returns the tool's output with a line in place of its text."""
 

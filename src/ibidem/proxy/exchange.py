@@ -157,7 +157,7 @@ class Exchange(msgspec.Struct):
         return self._forward_rejection() if event.body is None else self._send_body(event.body, True)
 
     def _send_body(self, body: bytes, is_retryable: bool) -> list[commands.Command]:
-        """Send a complete request. With `again`, another body is tried if this one is rejected."""
+        """Send a complete request. With `is_retryable`, another body is tried if this one is rejected."""
         self.state = State.TRYING if is_retryable else State.WAITING
         self.sent = len(body)
         return [self._connect_command(len(body)), commands.SendUpstream(body), commands.EndUpstream()]

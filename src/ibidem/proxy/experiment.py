@@ -86,7 +86,7 @@ class RandomAssigner:
 
 
 def load_shared_key(store: Store, own_key: bytes | None = None) -> bytes:
-    """Return the key that all processes on this store share. The first one adds `mine`, or a new random key."""
+    """Return the key that all processes on this store share. The first one adds `own_key`, or a new random key."""
     stored = store.notes(KEY_NAME)
     if not stored.rows:
         new_key = own_key or secrets.token_bytes(KEY_BYTES)

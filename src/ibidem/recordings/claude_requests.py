@@ -64,6 +64,10 @@ class LoggedRequests:
 
 
 def _hash_message(message: Json) -> str:
+    """Compute the hash that Claude Code logs for a message, so that a logged request can find it.
+
+    The JSON must match Claude Code's byte for byte: any other form gives a hash that is in no log.
+    """
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     content_fields: Any = {"content": blocks, "role": message["role"]}

@@ -172,7 +172,7 @@ class CachePolicyRun:
         )
 
     def decide_ttl(self, number: int, revision_cost: float = 0.0) -> TtlDecision:
-        """Choose the TTL of a request. `spent`: cost of revisions so far."""
+        """Choose the TTL of a request. `revision_cost`: cost of revisions so far."""
         step = self._replay.steps[number]
         if self._caching != "auto":
             hour = self._caching == "1h" and step.price.caching.hour

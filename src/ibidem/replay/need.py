@@ -14,7 +14,7 @@ is 0 for `lossless` by construction. These lines do not count: imports, lines wi
 wrote in two earlier outputs (habit). A text that was fetched again is visible again. The measure detects copied lines
 only, so it is a lower bound: a paraphrase, or a decision based on evicted text, is not detected.
 
-`outputs_of` reads a segment once, in time linear in its text. `find_needs` then judges a profile by its evictions.
+`read_outputs` reads a segment once, in time linear in its text. `find_needs` then judges a profile by its evictions.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ EvictionLookup = Callable[[int], _TextEviction | None]
 
 
 def find_needs(outputs: SegmentOutputs, evicted_texts: Iterable[EvictedText]) -> list[Need]:
-    """Find the requests that need evicted text. `evicted` and `outputs` count requests from the start of the
+    """Find the requests that need evicted text. `evicted_texts` and `outputs` count requests from the start of the
     segment."""
     evictions: dict[int, list[_TextEviction]] = {}
     for each in evicted_texts:

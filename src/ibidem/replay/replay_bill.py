@@ -78,7 +78,7 @@ class ReplayStep:
     def price_request(
         self, view: SentView, unchanged: int, after_break: AfterBreak, by_rule: bool, cache_read: float | None = None
     ) -> Charge:
-        """Price the request, sent as this view. `kept`: number of first entries that are sent as before. `found`:
+        """Price the request, sent as this view. `unchanged`: number of first entries that are sent as before. `found`:
         tokens read from the cache, if not as recorded."""
         size = max(0.0, self.size - self.scale * view.removed_before(self.sent.length))
         could = min(
@@ -350,7 +350,7 @@ def _cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None
 def cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None, reach: int = -1) -> float:
     """Compute the tokens in the cache if no sent text was revised.
 
-    These are the recorded tokens (`found`). If that is unknown or was a full hit, they are the first `reach` entries
+    These are the recorded tokens (`recorded_read`). If that is unknown or was a full hit, they are the first `reach` entries
     (-1: not even the request parameters).
     """
     if recorded_read is not None and recorded_read != float("inf"):

@@ -53,7 +53,7 @@ class SegmentNumbers:
     """Source numbers of the texts of a segment. They depend only on the messages, so all simulations share them."""
 
     def __init__(self, counts: Mapping[str, int], layouts: dict[str, layout_codecs.EncodedText]) -> None:
-        """`known`: token counts of texts; `folded`: their encoded layouts."""
+        """`counts`: token counts of texts; `layouts`: their encoded layouts."""
         self.read: list[_NumberedTexts] = []
         self.sources = SourceNumbers()
         self._known, self._folded = counts, layouts
@@ -204,7 +204,7 @@ class ArrivalLog:
 
 
 class ReplayedArrival:
-    """Replacement for a `BackrefFold` that reads from a log, or from its branches after evictions."""
+    """Replacement for a `BackReferenceState` that reads from a log, or from its branches after evictions."""
 
     def __init__(self, tape: ArrivalLog, is_evicted: Callable[[str], bool]) -> None:
         self._tape = tape
@@ -300,7 +300,7 @@ class SharedArrival:
     """Shared work of all simulations of a session: histories, call targets, arrival logs and outputs."""
 
     def __init__(self, messages: Sequence[Sequence[Message]], counts: Mapping[str, int] | None = None) -> None:
-        """`known`: token counts of texts in the default encoding."""
+        """`counts`: token counts of texts in the default encoding."""
         self.messages = messages
         self._known = counts or {}
         self._folded: dict[str, layout_codecs.EncodedText] = {}

@@ -65,7 +65,7 @@ class WeighedSegment:
         self._whole = [0.0, *accumulate(entry.total for entry in self.entries)]
 
     def list_responses(self, shows_thinking: bool) -> Iterator[tuple[RecordedRequest, range, MeasuredResponse]]:
-        """Yield requests with the entries of their responses. `shown`: the log format records thinking."""
+        """Yield requests with the entries of their responses. `shows_thinking`: the log format records thinking."""
         ends = [request.length for request in self.segment.requests[1:]] + [len(self.entries)]
         for sent, end in zip(self.segment.requests, ends, strict=True):
             last = sent.length
@@ -125,7 +125,7 @@ class Sizes:
     def __init__(
         self, segments: Sequence[RecordedSegment], histories: Histories, weigh: Weigh, shows_thinking: bool
     ) -> None:
-        """`shown`: the log format records thinking."""
+        """`shows_thinking`: the log format records thinking."""
         self._segments = [WeighedSegment(segment, histories, number, weigh) for number, segment in enumerate(segments)]
         self._histories, self._weighed = histories, weigh
         self._said: dict[Hashable, ResponsePart] = {}

@@ -40,7 +40,7 @@ class LogWorkers(Protocol):
         lost_result: Callable[[W], R] | None = None,
     ) -> Iterator[R]:
         """Yield the result of every task as it is ready. Tasks start in order. `alone`: little work, for this process.
-        `lost` makes the result of a task that killed all its workers, if they can detect that."""
+        `lost_result` makes the result of a task that killed all its workers, if they can detect that."""
 
 
 def count_cores() -> int:

@@ -91,7 +91,7 @@ def measure_log(
 ) -> FileResult:
     """Measure the sessions in a log.
 
-    Responses in `known` were counted in another file already, because the session was resumed. `chosen` selects the
+    Responses in `earlier_ids` were counted in another file already, because the session was resumed. `filters` selects the
     requests of each session by its name; sessions that it does not name are left out. None selects everything.
     """
     with _pause_gc():

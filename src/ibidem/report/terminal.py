@@ -27,7 +27,7 @@ def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
 
 
 def draw_report(report: Report, stream: IO[str], *, plain: bool = False, is_started: bool = False) -> None:
-    """Print the report; without its first part if `draw_paid` printed that already (`begun`)."""
+    """Print the report; without its first part if `draw_paid` printed that already (`is_started`)."""
     console = _make_console(stream, plain)
     with console.capture() as page:  # rich exits on a closed pipe, so `_write_page` writes the text
         _draw_title(console, report, is_started)

@@ -99,6 +99,8 @@ class RedisStore(Store):
         return *times, limit, MOST_SESSIONS, MOST_ORIGINALS, batch_bytes(added_bytes)
 
     def _read_batch(self, counts: Iterable[int]) -> PrunedBatch:
+        """Convert the counts that the script returns after deleting a batch. Log a warning, once, if the store is still
+        above its size limit and nothing more can be deleted."""
         originals, sessions, excess, is_complete = map(int, counts)
         batch = PrunedBatch(originals, sessions, excess, bool(is_complete))
         self._told(self.where, self.limits, batch)

@@ -134,7 +134,7 @@ async def serve_until_stopped(
 ) -> RunSummary:
     """Serve until `stop` is set. Raises InputError if that is impossible.
 
-    `project` is recorded with the usage of requests. `more` is passed to the server.
+    `project` is recorded with the usage of requests. `server_options` is passed to the server.
     """
     try:
         from ...proxy.edge.server import serve_proxy  # needs packages of the extra `proxy`

@@ -131,7 +131,7 @@ def format_day(when: datetime) -> str:
 
 
 class TimeRange(NamedTuple):
-    """A time range in Unix seconds; None is unlimited. `told` is a sentence that describes it for the user."""
+    """A time range in Unix seconds; None is unlimited. `description` is a sentence that describes it for the user."""
 
     since: float | None = None
     until: float | None = None
@@ -139,7 +139,7 @@ class TimeRange(NamedTuple):
 
 
 def parse_time_range(since: str | None, until: str | None, now: datetime, use_default: bool) -> TimeRange:
-    """Return the time range of the options; with `usual`, the default range. Raises UsageError."""
+    """Return the time range of the options; with `use_default`, the default range. Raises UsageError."""
     if use_default:
         start = _add_days(_start_of_day(now), -DEFAULT_DAYS)
         description = f"The last {DEFAULT_DAYS} days, since {format_day(start)}. For all dates: --all"

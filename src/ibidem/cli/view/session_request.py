@@ -169,7 +169,7 @@ def _revision_row(point: PricedRevision) -> dict[str, Any]:
 def view_logged_request(
     trace: SessionTrace, number: int, command: str, *, everything: bool, with_targets: bool
 ) -> LoggedRequest:
-    """Return request `number` (from 0) of a session. `linked` includes the targets of markers."""
+    """Return request `number` (from 0) of a session. `with_targets` includes the targets of markers."""
     edits = trace.edits_at(number)
     page_edits = edits if everything else [each for each in edits if each.since == number]
     conversation = trace.request_at(number)

@@ -124,7 +124,7 @@ def input_cost(usage: Usage, price: Price) -> float:
 def usage_without_edits(usage: Usage, removed: RemovedInput, cached: float | None = None) -> Usage:
     """Return the usage of the same request without any edits.
 
-    `found` is how much the provider would have read from its cache, if this does not follow from the real usage.
+    `cached` is how much the provider would have read from its cache, if this does not follow from the real usage.
     """
     total = usage.input + removed.total_tokens
     if cached is not None:
@@ -137,7 +137,7 @@ def usage_without_edits(usage: Usage, removed: RemovedInput, cached: float | Non
 def usage_with_edits(usage: Usage, removed: RemovedInput, rewritten_tokens: float = 0.0, minimum: int = 0) -> Usage:
     """Return the usage of an unchanged request as if it had been rewritten.
 
-    `again`: tokens that the provider would have cached again, because of a revision. `least`: smallest prefix that the
+    `rewritten_tokens`: tokens that the provider would have cached again, because of a revision. `minimum`: smallest prefix that the
     provider caches.
     """
     total = max(0.0, usage.input - removed.total_tokens)

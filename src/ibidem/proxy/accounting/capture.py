@@ -64,7 +64,7 @@ class CapturedExchange:
 
 
 class NoRecorder:
-    """Recorder that records nothing. Call `begin` and `take` on the thread of the exchanges."""
+    """Recorder that records nothing. Call `begin_capture` and `queue_capture` on the thread of the exchanges."""
 
     def start(self, say: Say) -> None:
         """Start recording. `say` gets messages for the user, from any thread."""

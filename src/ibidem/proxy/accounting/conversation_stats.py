@@ -50,7 +50,7 @@ class ConversationStats:
     shadow: ShadowCache = field(default_factory=ShadowCache)
 
     def add_edits(self, exchange: str, edits: tuple[Edit, ...], first_new: int, new_edits: Iterable[Edit]) -> None:
-        """Store the edits of a request. `made`: the new ones, whose texts are not counted yet."""
+        """Store the edits of a request. `new_edits`: the new ones, whose texts are not counted yet."""
         self.texts += POINTER_BYTES * len(edits) + sum(map(_edit_memory, new_edits if self.details else edits))
         self.details[exchange] = (edits, first_new)
         if len(self.details) > MAX_DETAILS:

@@ -157,7 +157,7 @@ class Histograms:
         self._models: set[str] = set()
 
     def count_call(self, attributes: dict[str, str], error_type: str, usage: Usage | None, seconds: float) -> None:
-        """Add a model call. `asked`: its attributes; `failed`: the kind of its error."""
+        """Add a model call. `attributes`: its attributes; `error_type`: the kind of its error."""
         about = {**attributes, **self._bounded_model(attributes.get("gen_ai.request.model", ""))}
         self._seconds.record(seconds, {**about, "error.type": error_type} if error_type else about)
         if usage is not None:

@@ -83,7 +83,7 @@ def simulate_client_cache(
     model: str,
     at: float,
 ) -> Usage:
-    """Return the usage of a request with the client's own directives, and update `view` and `heads` for the next one.
+    """Return the usage of a request with the client's own directives, and update `view` and `shared` for the next one.
 
     `usage` is the usage with our directives, but without our edits.
     """

@@ -92,7 +92,7 @@ class UsageWriter:
         self._has_failed = False
 
     def note(self, exchange_row: ExchangeRow, session: str, is_lost: bool, observed: bool) -> None:
-        """Queue a request after its response. `lost`: a cache miss because of our edit in an earlier request."""
+        """Queue a request after its response. `is_lost`: a cache miss because of our edit in an earlier request."""
         if self._has_failed or self._closing.is_set():
             return
         self._queue.append((self._build_row(exchange_row, session, is_lost, observed), _trial_row(exchange_row)))

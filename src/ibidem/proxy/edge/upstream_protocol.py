@@ -41,7 +41,7 @@ def _do_nothing() -> None:
 class UpstreamProtocol(ResponseHandler):
     """Upstream connection. It is new, then alternates between a request in progress and idle.
 
-    `finished` marks the time between the two: the response is complete, but the connection is not yet released.
+    `is_finished` marks the time between the two: the response is complete, but the connection is not yet released.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

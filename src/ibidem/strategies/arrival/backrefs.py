@@ -80,7 +80,7 @@ class BackReferenceState(StrategyState):
     """State of `BackReferences` after some messages."""
 
     def __init__(self, settings: BackReferences, refers: bool, is_evicted: Callable[[str], bool] | None = None) -> None:
-        """`evicted` returns True for a text that is the stub of an evicted text."""
+        """`is_evicted` returns True for a text that is the stub of an evicted text."""
         self.settings = settings
         self.refers = self._refers = refers
         self.is_evicted = _weak_callback(is_evicted) if is_evicted is not None else _is_never_evicted

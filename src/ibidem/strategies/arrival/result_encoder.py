@@ -297,7 +297,7 @@ class ResultEncoder:
         return EncodingAttempt(sent_text, "dedup", f"same as {slot.source}", is_reference=True)
 
     def sent_layout(self, sent_text: str) -> Layout | None:
-        """Return the layout of the sent text, equal to that of `lay_out`; None if it must be computed."""
+        """Return the layout of the sent text, equal to that of `parse_layout`; None if it must be computed."""
         if self.layout is None or sent_text is self.encoded_text:
             return self.layout
         if self.settings.numbers == "sparse" or not self.has_own_marker:
