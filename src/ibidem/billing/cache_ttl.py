@@ -364,7 +364,7 @@ def _is_covered(
 ) -> bool:
     """Whether the balance covers a decision, now and at any next idle time.
 
-    `decision` has upper bounds of its sizes. `ahead`: number of further requests of usual size that must be covered too.
+    `decision` has upper bounds of its sizes. `ahead`: number of further requests of usual size to cover.
     """
     small = decision.size - (MAX_TOKENS_PER_TOKEN - LEAST_NEW_SHARE) * request.new
     least = decision._replace(size=small, due=min(decision.due, small))

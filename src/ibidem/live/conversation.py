@@ -33,7 +33,7 @@ from ..wire.request_scan import scan_tolerantly
 def removed_tokens(
     edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known_tokens: tuple[float, ...] = ()
 ) -> tuple[float, ...]:
-    """Estimate the tokens that each edit removes. `known_tokens` are the counts of the edits `before`, which are reused."""
+    """Estimate the tokens that each edit removes. `known_tokens`: counts of the edits `before`, reused."""
     if edits[: len(before)] == before:
         return known_tokens + tuple(map(_removed_by, edits[len(before) :]))
     tokens_by_edit = {id(edit): tokens for edit, tokens in zip(before, known_tokens, strict=True)}

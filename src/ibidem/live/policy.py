@@ -185,7 +185,7 @@ class PauseState:
     def starts_off(self, name: str, has_history: bool, parent_off: bool) -> bool:
         """Return True if a new conversation starts paused.
 
-        `has_history` means that its first request has a history. It may then be an evicted conversation or a branch of one.
+        `has_history` means that its first request has a history. It may be an evicted conversation or a branch of one.
         """
         return self.all_off or (has_history and (parent_off or name in self._paused_names))
 

@@ -302,7 +302,7 @@ class Conversations:
     def find_warm(self, key: ConversationKey, body: bytes, max_new_bytes: int) -> ConversationMatch | None:
         """Find a conversation that can be continued in the event loop; None if anything could take long.
 
-        The request has at most `max_new_bytes` new bytes, and neither a store call nor code of other packages is needed.
+        The request has at most `max_new_bytes` new bytes, and needs neither a store call nor code of other packages.
         """
         if not self._policies.policy_for(key).is_fast:
             return None

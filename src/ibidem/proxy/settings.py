@@ -366,7 +366,7 @@ def _check_table(
 def _read_folder_file(
     path: Path, before: Settings, user_settings: Container[str]
 ) -> tuple[dict[str, Any], SettingsFile | None]:
-    """Return the settings that a folder's file may change, and the report about it. `user_settings`: settings by the user."""
+    """Return the settings that a folder's file may change, and the report about it. `user_settings`: by the user."""
     where = one_line(str(path))
     try:
         tables = _read_toml(path, FOLDER_BYTES)

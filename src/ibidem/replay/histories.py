@@ -36,7 +36,7 @@ class Histories(Sequence[Sequence[Message]]):
     def __init__(
         self, session: Recording, on_drop: Callable[[], object] = lambda: None, keep_all: bool = False
     ) -> None:
-        """`on_drop` is called when a segment is dropped. `keep_all`: keep all segments in memory, for repeated access."""
+        """`on_drop` is called when a segment is dropped. `keep_all`: keep all segments in memory."""
         self._segments, self._dialect, self._left = session.segments, formats.format_named(session.format), on_drop
         self._read: dict[int, Message] = {}
         """Identity of a shared entry → parsed message."""

@@ -16,7 +16,7 @@ class EditSizes:
     def __init__(
         self, weights: TokenWeights, count: Count, thinking_tokens: Callable[[Message], float] | None = None
     ) -> None:
-        """`thinking_tokens` estimates the thinking tokens of a message; without it, text and signature give the size."""
+        """`thinking_tokens` estimates the thinking of a message; without it, text and signature give the size."""
         self._weights, self._count = weights, count
         self._thought = thinking_tokens or (lambda message: weigh_message(message, weights, count).thinking)
         self._known: dict[int, tuple[Edit, float]] = {}

@@ -350,8 +350,8 @@ def _cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None
 def cached_tokens(step: ReplayStep, view: SentView, recorded_read: float | None, reach: int = -1) -> float:
     """Compute the tokens in the cache if no sent text was revised.
 
-    These are the recorded tokens (`recorded_read`). If that is unknown or was a full hit, they are the first `reach` entries
-    (-1: not even the request parameters).
+    These are the recorded tokens (`recorded_read`). If that is unknown or was a full hit, they are the first `reach`
+    entries (-1: not even the request parameters).
     """
     if recorded_read is not None and recorded_read != float("inf"):
         return max(0.0, recorded_read - step.scale * view.removed_before(step.entry_at(recorded_read)))

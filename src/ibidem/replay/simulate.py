@@ -70,8 +70,8 @@ class Simulation:
     ) -> None:
         """Simulate all segments, or leave them to calls of `run_segment` in order (`at_once=False`).
 
-        `other_usage`: usage reports of the other scenario. `record_windows`: also record `phases`. `verify`: expand everything.
-        `texts`: keep the texts of edits, which are about as large as the session. `need`: also find `needs`.
+        `other_usage`: usage reports of the other scenario. `record_windows`: also record `phases`. `verify`: expand
+        everything. `texts`: keep the texts of edits, about as large as the session. `need`: also find `needs`.
         """
         self.points: list[PricedRevision] = []
         self.point_requests: list[int] = []

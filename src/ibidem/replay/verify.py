@@ -35,7 +35,7 @@ def sampled_requests(session: Recording, segment: int, first: int) -> list[int]:
 
 
 def verify_expansion(arrivals: Iterable[tuple[int, Sequence[SentText]]], tag: str, ranges: Sequence[range]) -> bool:
-    """Whether the results in some messages expand to the original. `arrivals`: place and sent texts of every message."""
+    """Whether the results in some messages expand to the original. `arrivals`: place and sent texts by message."""
     places = {place for each in ranges for place in each}
     sent_texts: dict[Source, str] = {}
     visible_texts: dict[Source, VisibleText] = {}

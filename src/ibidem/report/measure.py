@@ -91,8 +91,8 @@ def measure_log(
 ) -> FileResult:
     """Measure the sessions in a log.
 
-    Responses in `earlier_ids` were counted in another file already, because the session was resumed. `filters` selects the
-    requests of each session by its name; sessions that it does not name are left out. None selects everything.
+    Responses in `earlier_ids` were counted in another file already, because the session was resumed. `filters` selects
+    the requests of each session by its name; sessions that it does not name are left out. None selects everything.
     """
     with _pause_gc():
         try:

@@ -63,8 +63,8 @@ class PromptCache:
         stores_prefix: bool = True,
         reports_writes: bool = True,
     ) -> Usage:
-        """Return the usage of a request. It is cached if `stores_prefix`. Unless `reports_writes`, cache writes are reported as
-        uncached."""
+        """Return the usage of a request. It is cached if `stores_prefix`. Unless `reports_writes`, cache writes are
+        reported as uncached."""
         names = [_hash_texts(json.dumps(unit.value, sort_keys=True)) for unit in units]
         prefixes = list(accumulate(names, lambda before, name: _hash_texts(before, name), initial=_hash_texts(key)))[1:]
         ends = list(accumulate(self._unit_tokens(name, unit.value) for name, unit in zip(names, units, strict=True)))

@@ -77,7 +77,7 @@ _ORDER = {style: place for place, style in enumerate(STYLES)}
 
 
 def tab_line_numbers(text: str, sequence: SequentialLines | None = None) -> TabbedText | None:
-    """Return the text with encoded line numbers; None without any. `sequence`: its sequential lines, if already known."""
+    """Return the text with encoded line numbers; None without any. `sequence`: its sequential lines, if known."""
     if sequence is not None:
         return _tab_sequential(text, sequence)
     style = detect_style(split_lines(text))

@@ -137,8 +137,8 @@ def usage_without_edits(usage: Usage, removed: RemovedInput, cached: float | Non
 def usage_with_edits(usage: Usage, removed: RemovedInput, rewritten_tokens: float = 0.0, minimum: int = 0) -> Usage:
     """Return the usage of an unchanged request as if it had been rewritten.
 
-    `rewritten_tokens`: tokens that the provider would have cached again, because of a revision. `minimum`: smallest prefix that the
-    provider caches.
+    `rewritten_tokens`: tokens that the provider would have cached again, because of a revision. `minimum`: smallest
+    prefix that the provider caches.
     """
     total = max(0.0, usage.input - removed.total_tokens)
     new = max(0.0, usage.input - usage.read - removed.rest)

@@ -1,7 +1,8 @@
 """Record exchanges for `--record`: request bodies as received and as sent, and response bodies. No headers.
 
-At its end, an exchange passes its data to `Recorder.queue_capture`, which only queues it; a thread writes it. The queue is
-bounded: if it is full, the conversation is no longer recorded. After an error, recording stops, which is reported once,
+At its end, an exchange passes its data to `Recorder.queue_capture`, which only queues it; a thread writes it. The queue
+is bounded: if it is full, the conversation is no longer recorded. After an error, recording stops, which is reported
+once,
 and exchanges continue.
 """
 

@@ -59,7 +59,7 @@ class PartialOutput:
         return "\n".join([*self._pieces, *remaining_text])
 
     def sent_layout(self) -> Layout | None:
-        """Return the layout of the text to send, equal to that of `parse_layout`; None if `parse_layout` must compute it."""
+        """Return the layout of the text to send, equal to that of `parse_layout`; None if that must compute it."""
         layout = self.layout
         if layout.comma:
             return None

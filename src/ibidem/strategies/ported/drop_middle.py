@@ -94,7 +94,7 @@ class DropMiddle(Ported):
     def _merge_marker(
         self, conv: Conversation, message: Message, is_leading: bool, marker: str, counted_bytes: int
     ) -> Edit:
-        """The edit that puts the marker into a message as a text block, at its start if it `is_leading`, else at its end."""
+        """Edit that puts the marker into a message as a text block, at its start if `is_leading`, else at its end."""
         block = conv.dialect.text_block(marker)
         blocks = conv.dialect.parts_path(message)
         if blocks is None:
