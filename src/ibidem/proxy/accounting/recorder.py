@@ -2,8 +2,7 @@
 
 At its end, an exchange passes its data to `Recorder.queue_capture`, which only queues it; a thread writes it. The queue
 is bounded: if it is full, the conversation is no longer recorded. After an error, recording stops, which is reported
-once,
-and exchanges continue.
+once, and exchanges continue.
 """
 
 from __future__ import annotations
