@@ -280,13 +280,13 @@ def test_rows_that_are_too_many_are_added_up(file: Path, monkeypatch: pytest.Mon
 WRITES = """
 import sys, time
 from pathlib import Path
-from ibidem.proxy.accounting.usage_writer import GainsWriter
+from ibidem.proxy.accounting.usage_writer import UsageWriter
 from ibidem.proxy.accounting.exchange_rows import ExchangeRow
 
-writer, forever = GainsWriter(Path(sys.argv[1])), sys.argv[2] == "forever"
+writer, forever = UsageWriter(Path(sys.argv[1])), sys.argv[2] == "forever"
 for number in range(10**9 if forever else int(sys.argv[2])):
     row = ExchangeRow(f"e{number}", time.time(), "/v1/messages", "rewritten", conversation="c1", paid=1.0)
-    writer.note(row, f"s{number % 3}", lost=False, observed=False)
+    writer.note(row, f"s{number % 3}", is_lost=False, observed=False)
     if number % 10 == 9:
         time.sleep(0.01)
     if number == 100:

@@ -172,7 +172,7 @@ def test_it_says_who_sees_texts(start: Any) -> None:
 def test_it_says_through_which_proxy_requests_leave_and_no_password(start: Any) -> None:
     proxy = start("--port", "0", https_proxy="http://me:a-secret@proxy.example:3128", no_proxy="")
     lines = proxy.announced()
-    assert "Requests leave through http://proxy.example:3128 (https_proxy)." in lines
+    assert "Requests are sent through http://proxy.example:3128 (https_proxy)." in lines
     assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
 
 

@@ -211,4 +211,4 @@ def test_a_closed_standard_input_is_named(tmp_path: Path) -> None:
     with command(tmp_path, "-", code="import sys; sys.stdin = None") as running:
         out, said = running.communicate(timeout=60)
     assert (running.returncode, out) == (2, b"")
-    assert said == b"ibidem: standard input: closed: pipe a log into it or name a file\n"
+    assert said == b"ibidem: standard input: closed: pipe a log into it or pass a file\n"

@@ -185,7 +185,7 @@ def test_streams_that_are_closed_are_no_matter(home: Path, closed: str) -> None:
 def test_wrap_without_a_command_says_so(home: Path) -> None:
     done = subprocess.run(wrap()[:-1], env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == 2
-    assert said(done) == "Say what to run: ibidem wrap -- COMMAND (see ibidem wrap --help)"
+    assert said(done) == "Pass a command: ibidem wrap -- COMMAND (see ibidem wrap --help)"
 
 
 def test_a_mistake_on_the_command_line_stops_it_before_the_command(home: Path, tmp_path: Path) -> None:
@@ -449,7 +449,9 @@ def test_a_home_that_is_no_path_from_the_root_on(home: Path) -> None:
     """It would be in the current folder, which may be somebody else's code."""
     (home / "rel" / ".config" / "ibidem").mkdir(parents=True)
     (home / "rel" / ".config" / "ibidem" / "ibidem.toml").write_text("[proxy]\nobserve = true\n")
-    alone(run(Path("rel"), *PYTHON, LED, cwd=home), "rel/.config/ibidem: HOME or XDG_CONFIG_HOME is no absolute path")
+    alone(
+        run(Path("rel"), *PYTHON, LED, cwd=home), "rel/.config/ibidem: HOME or XDG_CONFIG_HOME is not an absolute path"
+    )
 
 
 @pytest.mark.parametrize("name", ["missing", "file", "file/below"])
@@ -548,16 +550,16 @@ def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("where", "error"),
     [
-        ("_settings", "KeyError('x')"),
-        ("_log_aside", "MemoryError()"),
-        ("_started", "RecursionError('deep')"),
-        ("_started", "OSError(24, 'Too many')"),
+        ("_load_settings", "KeyError('x')"),
+        ("_log_to_file", "MemoryError()"),
+        ("_start_proxy", "RecursionError('deep')"),
+        ("_start_proxy", "OSError(24, 'Too many')"),
         ("start_command", "OSError(24, 'Too many')"),
     ],
 )
 def test_whatever_goes_wrong_in_our_own_start(home: Path, where: str, error: str) -> None:
     code = (
-        f"def broken(*_): raise {error}\nfrom ibidem.cli.wrap import running as it; it.{where} = broken\n"
+        f"def broken(*_): raise {error}\nfrom ibidem.cli.wrap import run_wrapped as it; it.{where} = broken\n"
         "from ibidem.cli import main; main()"
     )
     command = [*PYTHON, code, "wrap", "--", *PYTHON, LED]

@@ -278,8 +278,8 @@ class Contract:
 
 FAULTS: tuple[tuple[Any, str], ...] = (
     (Session, "compact"),
-    (_request_rewriter, "_json"),
-    (_wire_mirror.WireMirror, "result"),
+    (_request_rewriter, "_encode_request"),
+    (_wire_mirror.WireMirror, "add_result"),
 )
 """Where something of ours is made to fail."""
 

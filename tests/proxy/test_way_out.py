@@ -558,7 +558,7 @@ def held_large() -> Iterator[None]:
     go, compact = threading.Event(), Session.compact
 
     def slowly(self: Session, request: Any, **more: Any) -> Any:
-        if len(request.given) > 2**20:
+        if len(request.original) > 2**20:
             assert go.wait(60)
         return compact(self, request, **more)
 

@@ -254,4 +254,4 @@ def test_what_cannot_be_followed_does_not_stop_a_command(
 ) -> None:
     done = ran(tmp_path, environment, "wrap", "--", sys.executable, "-c", NO_PROXY)
     assert (done.returncode, done.stdout) == (4, "None\n")
-    assert done.stderr == f"ibidem: there is no proxy, the command runs without it: {line}\n"
+    assert done.stderr == f"ibidem: the proxy could not start, the command runs without it: {line}\n"
