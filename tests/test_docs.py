@@ -51,7 +51,7 @@ NOT_RUN = {
     "needs a proxy that runs": 2,
     "needs programs of your own": 1,
     "needs the framework, and is run as a file in examples/": 16,
-    "needs the recorded sessions": 13,
+    "needs the recorded sessions": 15,
     "runs until stopped": 4,
     "takes minutes": 2,
     "times depend on the machine, and it takes minutes": 11,
