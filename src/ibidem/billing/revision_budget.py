@@ -15,7 +15,8 @@ until a revision is free, because the cache is cold, or pays for itself:
 
 The rent makes revisions few and large: a small one waits until its text has cost about as much as the revision would,
 and by then more edits are ready. The other conditions are the guarantee. R (removed + freed) is the saving of the
-revised request itself, so after every request spent <= phi saved + credit bill. If `saved` is overstated by at most 1 /
+revised request itself, so after every request spent <= phi saved + credit bill; after a miss that was planned as a hit,
+spent <= saved + credit bill. If `saved` is overstated by at most 1 /
 phi and prices are not understated, the cost exceeds the baseline by at most the share `credit` of the baseline, at any
 time. Without credit, the cost never exceeds the baseline.
 
