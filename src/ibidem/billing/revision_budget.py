@@ -16,9 +16,9 @@ until a revision is free, because the cache is cold, or pays for itself:
 The rent makes revisions few and large: a small one waits until its text has cost about as much as the revision would,
 and by then more edits are ready. The other conditions are the guarantee. R (removed + freed) is the saving of the
 revised request itself, so after every request spent <= phi saved + credit bill; after a miss that was planned as a hit,
-spent <= saved + credit bill. If `saved` is overstated by at most 1 /
-phi and prices are not understated, the cost exceeds the baseline by at most the share `credit` of the baseline, at any
-time. Without credit, the cost never exceeds the baseline.
+spent <= saved + credit bill. If `saved` is overstated by at most 1 / phi (after such a miss: not at all) and prices are
+not understated, the cost exceeds the baseline by at most the share `credit` of the baseline, at any time. Without
+credit, the cost never exceeds the baseline.
 
 At first, `rest` assumes that the provider misses the whole conversation after a revision. The provider's count of cache
 reads for the revised request corrects `spent`. If it still had the prefix before the revision in its cache, later
