@@ -79,6 +79,10 @@ class CallHistory(NamedTuple):
     compactable: list[Any]
 
     def merge_changes(self, pending: PendingRequest) -> list[Any]:
+        """Return the history to send: rewritten, but with the original messages in place of placeholders.
+
+        If messages were added or removed, placeholders cannot be matched, and the original history is sent.
+        """
         if self.compactable is self.history or pending.history is self.compactable:
             return self.history if pending.history is self.compactable else pending.history
         if len(pending.history) != len(self.history):

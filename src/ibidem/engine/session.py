@@ -496,7 +496,11 @@ class Session:
         return entry.as_is <= actual_send.first_unchanged and (entry.refused or not actual_send.is_rejected)
 
     def _record_send(self, actual_send: ActualSend) -> None:
-        """Record how a request was sent. Messages once sent unchanged stay so, even if the request is sent again."""
+        """Record a request that was not sent as planned.
+
+        Messages once sent unchanged stay so, even if the request is sent again. After a rejection, sent text is not
+        revised anymore.
+        """
         entry = self._journal.current_entry or JournalEntry(RequestContext())
         first_unchanged = (
             actual_send.first_unchanged if entry.as_is is None else min(actual_send.first_unchanged, entry.as_is)
