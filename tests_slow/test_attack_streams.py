@@ -138,7 +138,7 @@ def test_hostile_mcp_server(tmp_path: Path, tally: Tally) -> None:
         ) as process:
             try:
                 assert process.stdout is not None
-                match = re.search(r" is on (http://127\.0\.0\.1:\d+)", process.stdout.readline())
+                match = re.search(r"(http://127\.0\.0\.1:\d+)\S* forwards to", process.stdout.readline())
                 assert match, "the gateway did not start"
                 url = match[1]
 
